@@ -1,0 +1,129 @@
+"""The verdict on a run: what outranks what, and no verdict without proof of drafting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from verifier.compare.speed import acceptance_length, decode_speed
+from verifier.compare.suite import Tally
+from verifier.records import Cause, Class, Comparison, Completion, Fault, Finding, Speculation, Timing
+
+
+def comparison(cls: Class = "exact", cause: Cause = "none", fault: Fault = "none", **more: Any) -> Comparison:
+    return Comparison("p", "code", cls, cause, fault, "rule", "reason", **more)
+
+
+def answer(*, drafted: int = 10, accepted: int = 4, steps: int | None = None, tokens: int = 21) -> Completion:
+    return Completion(
+        "p",
+        "spec",
+        0,
+        "d",
+        "text",
+        "length",
+        completion_tokens=tokens,
+        timing=Timing(total=3.0, decode=2.0),
+        speculation=Speculation(drafted, accepted, steps),
+    )
+
+
+def tally(*comparisons: Comparison, spec: Completion | None = None) -> Tally:
+    counted = Tally()
+    for one in comparisons:
+        counted.add(one, None, spec or answer())
+    return counted
+
+
+EXACT = comparison()
+ROUNDED = comparison("near-lossless", "rounding")
+WRONG = comparison("diverged", "wrong-token", "speculation")
+OPEN = comparison("diverged", "undetermined", "undetermined")
+ERROR = comparison("error", "server-error", "undetermined")
+
+
+@pytest.mark.parametrize(
+    ("comparisons", "verdict", "code"),
+    [
+        ([EXACT, EXACT], "LOSSLESS", 0),
+        ([EXACT, ROUNDED], "NEAR-LOSSLESS", 0),
+        ([EXACT, comparison("diverged", "rounding")], "NEAR-LOSSLESS", 0),
+        ([EXACT, ROUNDED, OPEN], "INCONCLUSIVE", 3),
+        ([EXACT, comparison("diverged", "unstable-reference", "reference")], "INCONCLUSIVE", 3),
+        ([EXACT, OPEN, WRONG], "LOSSY", 1),
+        ([WRONG, comparison("diverged", "prompt-differs", "comparison")], "INVALID", 3),
+        ([EXACT, ERROR], "INCONCLUSIVE", 4),
+        ([WRONG, ERROR], "LOSSY", 1),
+        ([ERROR, ERROR], "INCONCLUSIVE", 4),
+    ],
+)
+def test_the_gravest_thing_decides(comparisons: list[Comparison], verdict: str, code: int) -> None:
+    summary = tally(*comparisons).summary()
+    assert (summary.verdict, summary.exit_code) == (verdict, code)
+    assert summary.complete is (ERROR not in comparisons)
+
+
+@pytest.mark.parametrize(
+    ("spec", "word"),
+    [
+        (answer(drafted=0, accepted=0), "drafted nothing"),
+        (answer(drafted=9, accepted=0), "accepted"),
+        (answer(drafted=9, accepted=9), "rejected"),
+        (Completion("p", "spec", 0, "d", "t", "eos"), "does not tell"),
+    ],
+)
+def test_equal_answers_without_proven_drafting_are_inconclusive(spec: Completion, word: str) -> None:
+    summary = tally(EXACT, spec=spec).summary()
+    assert (summary.verdict, summary.exit_code) == ("INCONCLUSIVE", 3)
+    assert word in summary.sentence
+
+
+def test_an_invalid_finding_outranks_everything() -> None:
+    counted = tally(EXACT, WRONG)
+    counted.add_finding(Finding("model-differs", "the models differ", severity="invalid"))
+    assert counted.summary().verdict == "INVALID"
+    assert "the models differ" in counted.summary().sentence
+
+
+def test_a_warning_is_no_verdict() -> None:
+    counted = tally(EXACT)
+    counted.add_finding(Finding("version-differs", "the versions differ", severity="warning"))
+    assert counted.summary().verdict == "LOSSLESS"
+
+
+@pytest.mark.parametrize(("stable", "verdict"), [(1, "INCONCLUSIVE"), (2, "NEAR-LOSSLESS")])
+def test_a_reference_that_mostly_contradicts_itself_is_no_reference(stable: int, verdict: str) -> None:
+    rows = [comparison("diverged", "rounding", ref_repeats=number < stable) for number in range(4)]
+    summary = tally(*rows).summary()
+    assert summary.ref_repeats == (stable, 4)
+    assert summary.verdict == verdict
+
+
+def test_speeds_are_of_equal_answers_only() -> None:
+    fast = answer(tokens=101)
+    counted = Tally()
+    counted.add(EXACT, answer(), answer())
+    counted.add(WRONG, fast, fast)
+    summary = counted.summary()
+    assert (summary.ref_speed, summary.spec_speed) == (10.0, 10.0)
+
+
+def test_acceptance_length_with_counted_steps_is_one_and_accepted_by_steps() -> None:
+    assert acceptance_length(answer(accepted=6, steps=4)) == pytest.approx(2.5)
+
+
+def test_acceptance_length_without_counted_steps_leaves_out_the_first_token() -> None:
+    # 20 tokens came from steps and 4 of them were drafts, so there were 16 steps.
+    assert acceptance_length(answer(accepted=4)) == pytest.approx(20 / 16)
+
+
+def test_nothing_drafted_has_no_acceptance_length() -> None:
+    assert acceptance_length(answer(drafted=0, accepted=0)) is None
+    assert tally(EXACT, spec=answer(drafted=0, accepted=0)).summary().acceptance_length is None
+
+
+def test_decode_speed_leaves_out_the_first_token() -> None:
+    assert decode_speed(answer(tokens=21)) == pytest.approx(10.0)
+    assert decode_speed(answer(tokens=1)) is None
+    assert decode_speed(Completion("p", "ref", 0, "d", "t", "eos", ids=(1, 2, 3))) is None

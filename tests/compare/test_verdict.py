@@ -1,0 +1,219 @@
+"""The decision order: each recorded case by name, and each rule beside its neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from verifier.compare.alignment import Answer, align
+from verifier.compare.degeneration import degeneration
+from verifier.compare.evidence import judge
+from verifier.compare.structure import structure
+from verifier.compare.verdict import Case, Ruling, decide
+from verifier.records import Arm, Completion, Finish, Prompt, TokenLogprob, Tolerance
+
+TOLERANCE = Tolerance(0.3, "floor of bfloat16", "medium")
+VOCABULARY: dict[str, int] = {}
+
+
+def completion(arm: Arm, tokens: list[str], *, finish: Finish = "eos", text: str | None = None) -> Completion:
+    """A completion of tokens given as strings; ``<eos>`` has an id and no text."""
+    ids = tuple(VOCABULARY.setdefault(token, len(VOCABULARY)) for token in tokens)
+    joined = "".join(tokens).removesuffix("<eos>")
+    return Completion(
+        prompt_id="p", arm=arm, run=0, digest="d", ids=ids, text=joined if text is None else text, finish=finish
+    )
+
+
+def case(ref: Completion, spec: Completion, *, stop: tuple[str, ...] = (), **known: Any) -> Case:
+    alignment = align(Answer(ref.text, ref.ids), Answer(spec.text, spec.ids))
+    return Case(
+        prompt=Prompt("p", text="Say it."),
+        ref=ref,
+        spec=spec,
+        alignment=alignment,
+        structure=structure(ref, spec, end_ids={VOCABULARY.get("<eos>", -1)}, stop_strings=stop),
+        tolerance=TOLERANCE,
+        signs=degeneration(ref, spec, prompt_text="Say it.") if ref != spec else (),
+        **known,
+    )
+
+
+def split(index: int, ref: str, spec: str, logprobs: dict[str, float]) -> Any:
+    top = tuple(TokenLogprob(VOCABULARY[token], value) for token, value in logprobs.items())
+    return judge(index, VOCABULARY[ref], VOCABULARY[spec], top, TOLERANCE.value, "reference-run")
+
+
+KETTLE = ["The", " kettle", " hums", " while", " the", " tea", " slowly", " steeps", ".", "<eos>"]
+
+
+def test_t01_exact_tie_is_rounding_and_near_lossless() -> None:
+    ref = completion("ref", KETTLE)
+    spec = completion("spec", [*KETTLE[:6], " gently", *KETTLE[7:]])
+    VOCABULARY.setdefault(" softly", len(VOCABULARY))
+    at = split(6, " slowly", " gently", {" slowly": -0.9475, " gently": -0.9475, " softly": -2.9})
+    judged = case(ref, spec, splits=(at,), scored="all")
+    ruling = decide(judged)
+    assert (ruling.cls, ruling.cause, ruling.fault) == ("near-lossless", "rounding", "none")
+    first = judged.alignment.first
+    assert first is not None
+    assert first.token == 6
+    assert judged.alignment.reconvergence.ref_at == judged.alignment.reconvergence.spec_at == 7
+    assert at.gap == 0.0
+    assert "exact ties" in ruling.reason
+
+
+COPY = ['{"', "sentence", '":"', "ship", " v", "0", ".", "2", "2", ".", "0", " on", " Monday", '"}', "<eos>"]
+
+
+def test_t06_lost_pieces_are_wrong_tokens_however_soon_the_texts_agree_again() -> None:
+    ref = completion("ref", COPY)
+    spec = completion("spec", [*COPY[:1], "sent", *COPY[2:9], *COPY[11:]])
+    splits = (
+        split(1, "sentence", "sent", {"sentence": -0.002, "sent": -6.4}),
+        split(9, ".", " on", {".": -0.004, " on": -5.8}),
+    )
+    judged = case(ref, spec, splits=splits, scored="all")
+    ruling = decide(judged)
+    assert (ruling.cls, ruling.cause, ruling.fault) == ("diverged", "wrong-token", "speculation")
+    assert judged.alignment.reconvergence.kind == "tail-sync"
+    assert [(s.ref_start, s.ref_end, s.spec_start, s.spec_end) for s in judged.alignment.spans] == [
+        (1, 2, 1, 2),
+        (9, 11, 9, 9),
+    ]
+    assert splits[0].gap == pytest.approx(6.398)
+
+
+def test_t07a_surplus_ids_after_a_stop_string_are_stop_handling() -> None:
+    ref = completion("ref", ["go", " "], finish="stop")
+    spec = completion("spec", ["go", " ", "EN", "D"], finish="stop", text="go ")
+    ruling = decide(case(ref, spec, stop=("END",)))
+    assert (ruling.cause, ruling.fault, ruling.rule) == ("stop-handling", "speculation", "stop-handling")
+    assert "2 tokens after its end" in ruling.reason
+
+
+def test_t07b_end_token_passed_over_is_stop_handling() -> None:
+    ref = completion("ref", ["a", "b", "<eos>"])
+    spec = completion("spec", ["a", "b", "<eos>", "c", "d"], finish="length")
+    ruling = decide(case(ref, spec))
+    assert (ruling.cls, ruling.cause, ruling.fault) == ("diverged", "stop-handling", "speculation")
+
+
+def test_t09_wrong_letters_are_no_local_change() -> None:
+    text = "Az erdő mélyén őz áll, őrzi a követ."
+    ref = Completion("p", "ref", 0, "d", text, "eos")
+    spec = Completion("p", "spec", 0, "d", text.replace("erdő", "erdø").replace(" őz", " øz"), "eos")
+    judged = case(ref, spec)
+    ruling = decide(judged)
+    assert ruling.cls == "diverged"
+    first = judged.alignment.first
+    assert first is not None
+    assert first.char == 6
+    assert len(judged.alignment.spans) == 2
+
+
+@pytest.mark.parametrize(
+    ("ref_text", "spec_text", "finish", "cls", "cause"),
+    [
+        ("ok 🙂 go", "ok \ufffd\ufffd go", "eos", "near-lossless", "detokenizer"),
+        ("fin \ufffd", "fin \ufffd", "length", "exact", "none"),
+        ("fin \ufffd", "fin \ufffd\ufffd", "length", "exact", "none"),
+        ("e\u0301x", "ee\u0301x", "eos", "near-lossless", "detokenizer"),
+    ],
+    ids=["a-broken-in-the-stream", "b-both-cut", "b-cut-shown-twice", "c-doubled-base"],
+)
+def test_t11_equal_tokens_with_other_characters(
+    ref_text: str, spec_text: str, finish: Finish, cls: str, cause: str
+) -> None:
+    ref = Completion("p", "ref", 0, "d", ref_text, finish, ids=(1, 2))
+    spec = Completion("p", "spec", 0, "d", spec_text, finish, ids=(1, 2))
+    ruling = decide(case(ref, spec))
+    assert (ruling.cls, ruling.cause) == (cls, cause)
+
+
+def near_tie(scored: Literal["none", "first", "all"] = "all") -> Case:
+    ref = completion("ref", KETTLE)
+    spec = completion("spec", [*KETTLE[:6], " gently", *KETTLE[7:]])
+    at = split(6, " slowly", " gently", {" slowly": -0.9, " gently": -1.1})
+    return case(ref, spec, splits=(at,), scored=scored)
+
+
+def ruled(judged: Case) -> tuple[str, str, str]:
+    ruling: Ruling = decide(judged)
+    return ruling.cls, ruling.cause, ruling.fault
+
+
+def test_a_different_prompt_is_nobodys_fault_however_large_the_gap() -> None:
+    assert ruled(replace(near_tie(), same_prompt=False)) == ("diverged", "prompt-differs", "comparison")
+
+
+def test_evidence_outweighs_an_unstable_reference_in_both_directions() -> None:
+    other = completion("ref", [*KETTLE[:6], " softly", *KETTLE[7:]])
+    clear = replace(near_tie(), ref_again=(other,))
+    assert ruled(clear) == ("near-lossless", "rounding", "none")
+    wrong = judge(6, 0, 1, (TokenLogprob(0, -0.1), TokenLogprob(1, -4.0)), 0.3, "prefill")
+    assert ruled(replace(clear, splits=(wrong,)))[2] == "speculation"
+
+
+def test_without_evidence_an_unstable_reference_is_the_reason() -> None:
+    other = completion("ref", [*KETTLE[:6], " softly", *KETTLE[7:]])
+    judged = replace(near_tie("none"), splits=(), ref_again=(other,))
+    assert ruled(judged)[1:] == ("unstable-reference", "reference")
+
+
+def test_without_evidence_and_with_a_stable_reference_nothing_is_claimed() -> None:
+    judged = replace(near_tie("none"), splits=(), ref_again=(completion("ref", KETTLE),))
+    assert ruled(judged) == ("near-lossless", "undetermined", "undetermined")
+
+
+def test_a_reference_that_agrees_with_every_token_by_prefill_proves_rounding() -> None:
+    assert ruled(replace(near_tie(), splits=())) == ("near-lossless", "rounding", "none")
+
+
+def test_a_token_that_the_reference_prefers_by_prefill_is_not_called_a_tie() -> None:
+    preferred = judge(6, 0, 1, (TokenLogprob(1, -0.1), TokenLogprob(0, -0.2)), 0.3, "one-token")
+    ruling = decide(replace(near_tie(), splits=(preferred,)))
+    assert ruling.cause == "rounding"
+    assert "tie" not in ruling.reason.replace("rounding", "")
+    assert "prefers when it is asked again" in ruling.reason
+
+
+def test_rounding_that_never_comes_back_is_diverged_but_not_speculations_fault() -> None:
+    ref = completion("ref", KETTLE)
+    spec = completion("spec", [*KETTLE[:6], " gently", " cools", " down", " now", "<eos>"])
+    at = split(6, " slowly", " gently", {" slowly": -0.9, " gently": -1.1})
+    again = case(ref, spec, splits=(at,), scored="all")
+    if again.alignment.reconvergence.kind == "tail-sync":
+        spec = msgspec.structs.replace(spec, ids=spec.ids[:-1] if spec.ids else None)
+        again = case(ref, spec, splits=(at,), scored="all")
+    assert ruled(again) == ("diverged", "rounding", "none")
+
+
+def test_a_loop_on_the_speculative_side_alone_overrides_a_near_tie_at_the_first_split() -> None:
+    ref = completion("ref", [f" w{i}" for i in range(200)], finish="length")
+    spec = completion("spec", [f" w{i}" for i in range(20)] + [" ha", " hu"] * 90, finish="length")
+    at = split(20, " w20", " ha", {" w20": -0.9, " ha": -1.1})
+    looped = case(ref, spec, splits=(at,), scored="first")
+    assert ruled(looped) == ("diverged", "degeneration", "speculation")
+
+
+def test_a_loop_in_which_the_reference_itself_would_go_on_is_no_fault() -> None:
+    ref = completion("ref", [f" w{i}" for i in range(200)], finish="length")
+    spec = completion("spec", [f" w{i}" for i in range(20)] + [" ha", " hu"] * 90, finish="length")
+    at = split(20, " w20", " ha", {" w20": -0.9, " ha": -1.1})
+    assert ruled(case(ref, spec, splits=(at,), scored="all")) == ("diverged", "rounding", "none")
+
+
+def test_a_set_relaxation_is_named_as_the_cause() -> None:
+    wrong = judge(6, 0, 1, (TokenLogprob(0, -0.1), TokenLogprob(1, -1.1)), 0.3, "prefill")
+    assert ruled(replace(near_tie(), splits=(wrong,), relaxed=True))[1:] == ("relaxed-acceptance", "speculation")
+
+
+def test_ending_where_the_end_token_was_a_near_tie_is_rounding() -> None:
+    ref = completion("ref", KETTLE[:6])
+    spec = completion("spec", KETTLE[:9])
+    at = split(6, "<eos>", " slowly", {"<eos>": -0.9, " slowly": -1.0})
+    assert ruled(case(ref, spec, splits=(at,), scored="all"))[1:] == ("rounding", "none")

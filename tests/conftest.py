@@ -1,0 +1,37 @@
+"""Fixtures shared by all tests: the real pair, started once for the session and reaped by pid."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from verifier import demo
+from verifier.demo import Pair
+
+# Time is never asserted: the machine may be busy.
+settings.register_profile("lossless", deadline=None)
+settings.load_profile("lossless")
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options set in the environment of whoever runs the tests must not reach them."""
+    for name in [name for name in os.environ if name.startswith("LOSSLESS_") and "_TEST_" not in name]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def model() -> Path:
+    """The packaged GGUF model as a file."""
+    return demo.packaged_model()
+
+
+@pytest.fixture(scope="session")
+def real_pair(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Two real llama.cpp servers, the second with n-gram speculation."""
+    with demo.pair(model, "ngram-simple", tmp_path_factory.mktemp("servers")) as pair:
+        yield pair

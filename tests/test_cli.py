@@ -1,0 +1,371 @@
+"""The command line over real HTTP: each command, each exit code, each kind of trouble, and what is on disk after it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mock_servers import MockServer, Wrong
+from verifier.cli import run
+from verifier.golden import Run
+from verifier.records import Completion
+
+SPEC: dict[str, Any] = {"speculative": True}
+FEW = ["--max-tokens", "24", "--timeout", "20"]
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    """Three prompts, the last one in Chinese."""
+    path = tmp_path / "three.jsonl"
+    lines = [{"id": name, "category": name, "prompt": text} for name, text in [("a", "one"), ("b", "two"), ("c", "三")]]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def only_run(out: Path) -> Run:
+    """The one run below a folder."""
+    (path,) = out.glob("*/run.jsonl")
+    return Run(path)
+
+
+class Checked:
+    """The outcome of one `lossless check`."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def lossless(prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run `lossless` with arguments; ``check`` gets the three prompts, few tokens and a folder of its own."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: str) -> Checked:
+        words = [str(word) for word in arguments]
+        if words[0] == "check":
+            words += [*FEW, "--out", str(tmp_path / "out")]
+            if "--golden" not in words and "--prompts" not in words:
+                words += ["--prompts", str(prompts)]
+        if words[0] == "record":
+            words += [*FEW, "--prompts", str(prompts)]
+        code = run(words)
+        captured = capsys.readouterr()
+        return Checked(code, captured.out, captured.err)
+
+    return call
+
+
+def test_equal_answers_with_proven_drafting_are_lossless(lossless: Any, tmp_path: Path) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url)
+    assert done.code == 0
+    assert "3/3 exact: LOSSLESS" in done.out
+    with only_run(tmp_path / "out") as stored:
+        assert stored.summary is not None
+        assert stored.summary.verdict == "LOSSLESS"
+        assert stored.path.with_name("report.html").is_file()
+
+
+def test_both_servers_get_the_same_ids_and_only_the_reference_is_asked_for_logprobs(lossless: Any) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
+        lossless("check", "--spec", spec.url, "--ref", ref.url)
+        asked = [body["prompt"] for body in spec.state.posted("/completion") if body["n_predict"] > 1]
+        of_ref = [body["prompt"] for body in ref.state.posted("/completion") if body["n_predict"] > 1]
+        assert not any(body.get("n_probs") for body in spec.state.posted("/completion"))
+        assert any(body.get("n_probs") for body in ref.state.posted("/completion"))
+    assert len(asked) == 3
+    assert all(prompt in of_ref for prompt in asked)
+
+
+def test_a_near_tie_is_near_lossless_or_explained_by_rounding(lossless: Any, tmp_path: Path) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", wrong=Wrong(flip_at=6), **SPEC) as spec:
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url, "--json")
+    rows = done.json["comparisons"]
+    for row in rows:
+        assert row["alignment"]["first"]["token"] == 6
+        (at,) = row["splits"]
+        # Whether the second choice is near enough is the model's matter; the verdict must follow the gap.
+        expected = "none" if at["gap"] <= at["tolerance"] else "speculation"
+        assert row["fault"] == expected
+        assert at["index"] == 6
+    assert done.code == (1 if any(row["fault"] == "speculation" for row in rows) else 0)
+
+
+def test_a_wrong_token_is_speculations_fault_and_exit_code_1(lossless: Any) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", wrong=Wrong(wrong_at=9), **SPEC) as spec:
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url, "--json")
+    assert done.code == 1
+    assert done.json["verdict"] == "LOSSY"
+    for row in done.json["comparisons"]:
+        assert (row["cls"], row["cause"], row["fault"]) == ("diverged", "wrong-token", "speculation")
+        assert row["splits"][0]["index"] == 9
+        assert row["splits"][0]["at_least"] is True
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_a_wrong_token_is_found_on_engines_that_score_by_prefill(lossless: Any, engine: str) -> None:
+    with MockServer(engine) as ref, MockServer(engine, wrong=Wrong(wrong_at=9), **SPEC) as spec:
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url, "--json")
+    assert done.code == 1
+    assert {row["cause"] for row in done.json["comparisons"]} == {"wrong-token"}
+    assert all(row["splits"][0]["source"] == "prefill" for row in done.json["comparisons"])
+    assert all(row["splits"][0]["gap"] > 10 for row in done.json["comparisons"])
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm", "llama.cpp"])
+def test_equal_answers_are_lossless_on_every_engine_with_counters(lossless: Any, engine: str) -> None:
+    with MockServer(engine) as ref, MockServer(engine, **SPEC) as spec:
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url, "--json")
+    assert (done.code, done.json["verdict"]) == (0, "LOSSLESS"), done.json["summary"]["sentence"]
+
+
+def test_without_ids_a_difference_is_nobodys_fault(lossless: Any) -> None:
+    with MockServer("openai") as ref, MockServer("openai", wrong=Wrong(wrong_at=9)) as spec:
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url, "--json")
+    assert (done.code, done.json["verdict"]) == (3, "INCONCLUSIVE")
+    assert {row["alignment"]["unit"] for row in done.json["comparisons"]} == {"grapheme"}
+    assert {row["fault"] for row in done.json["comparisons"]} == {"undetermined"}
+
+
+def test_no_drafts_is_inconclusive_however_equal(lossless: Any) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", faults={"no-drafts": True}, **SPEC) as spec:
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url, "--json")
+    assert (done.code, done.json["verdict"]) == (3, "INCONCLUSIVE")
+    assert done.json["summary"]["counts"]["exact"] == 3
+
+
+def test_a_golden_replaces_the_reference(lossless: Any, tmp_path: Path) -> None:
+    golden = tmp_path / "golden" / "g.jsonl"
+    with MockServer("llama.cpp") as ref:
+        recorded = lossless("record", "--ref", ref.url, "-o", golden)
+    assert recorded.code == 0
+    with MockServer("llama.cpp", **SPEC) as spec:
+        done = lossless("check", "--spec", spec.url, "--golden", golden)
+        assert done.code == 0
+        assert "3/3 exact" in done.out
+    with MockServer("llama.cpp", wrong=Wrong(wrong_at=9), **SPEC) as spec:
+        lossy = lossless("check", "--spec", spec.url, "--golden", golden, "--json")
+    # The golden's second pass holds logprobs up to the split, so the wrong token is proven without the reference.
+    assert lossy.code == 1
+    assert {row["splits"][0]["source"] for row in lossy.json["comparisons"]} == {"reference-run"}
+
+
+def test_a_recorded_golden_is_not_overwritten_unasked(lossless: Any, tmp_path: Path) -> None:
+    golden = tmp_path / "g.jsonl"
+    with MockServer("llama.cpp") as ref:
+        lossless("record", "--ref", ref.url, "-o", golden)
+        before = golden.read_bytes()
+        again = lossless("record", "--ref", ref.url, "-o", golden)
+        assert (again.code, golden.read_bytes()) == (2, before)
+        assert "--update" in again.err
+        assert lossless("record", "--ref", ref.url, "-o", golden, "--update").code == 0
+        assert golden.read_bytes() != before
+    assert list(tmp_path.glob(".g*")) == []
+
+
+def test_two_recorded_files_are_compared_without_a_server(lossless: Any, tmp_path: Path) -> None:
+    one, other = tmp_path / "one.jsonl", tmp_path / "other.jsonl"
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", wrong=Wrong(wrong_at=5), **SPEC) as spec:
+        lossless("record", "--ref", ref.url, "-o", one)
+        lossless("record", "--ref", spec.url, "-o", other)
+    done = lossless("compare", one, other, "--out", tmp_path / "out", "--json")
+    assert done.code == 1
+    assert [row["alignment"]["first"]["token"] for row in done.json["comparisons"]] == [5, 5, 5]
+    same = lossless("compare", one, one, "--out", tmp_path / "out", "--json")
+    assert same.json["summary"]["counts"]["exact"] == 3
+
+
+def test_a_golden_of_other_prompts_or_tokens_is_refused(lossless: Any, tmp_path: Path) -> None:
+    golden = tmp_path / "g.jsonl"
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
+        lossless("record", "--ref", ref.url, "-o", golden)
+        code = run(["check", "--spec", spec.url, "--golden", str(golden), "--prompts", "seed8", "--out", str(tmp_path)])
+        assert code == 2
+        assert run(["check", "--spec", spec.url, "--golden", str(golden), "--max-tokens", "9"]) == 2
+
+
+def test_a_changed_prompt_is_stale_and_not_a_difference(lossless: Any, tmp_path: Path, prompts: Path) -> None:
+    golden = tmp_path / "g.jsonl"
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
+        lossless("record", "--ref", ref.url, "-o", golden)
+        prompts.write_text(prompts.read_text().replace('"one"', '"changed"'))
+        done = lossless("check", "--spec", spec.url, "--golden", golden, "--prompts", prompts, "--json")
+    assert done.code == 4
+    classes = {row["prompt_id"]: row["cls"] for row in done.json["comparisons"]}
+    assert classes == {"a": "error", "b": "exact", "c": "exact"}
+    assert any(finding["name"] == "stale-golden" for finding in done.json["findings"])
+
+
+# Trouble
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("500", "500"),
+        ("404", "404"),
+        ("html", "web page"),
+        ("invalid-json", "no JSON"),
+        ("reset", "closed the connection"),
+        ("truncated", "closed the connection"),
+    ],
+)
+def test_one_failed_prompt_is_an_error_row_and_the_others_go_on(
+    lossless: Any, tmp_path: Path, fault: str, said: str
+) -> None:
+    # The first post to /completion is the probe of `identify`, the second is prompt a.
+    faults = {fault: {"on": "/completion", "times": 2}}
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", faults=faults, **SPEC) as spec:
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url, "--json")
+    assert done.code == 4
+    rows = {row["prompt_id"]: row for row in done.json["comparisons"]}
+    failed = [row for row in rows.values() if row["cls"] == "error"]
+    assert len(failed) == 1
+    assert said in failed[0]["reason"]
+    assert sum(row["cls"] == "exact" for row in rows.values()) == 2
+
+
+def test_the_same_command_asks_only_for_what_is_missing(lossless: Any, tmp_path: Path) -> None:
+    with MockServer("llama.cpp") as ref:
+        with MockServer("llama.cpp", faults={"500": {"on": "/completion", "times": 2}}, **SPEC) as spec:
+            port = spec.url.rsplit(":", 1)[1]
+            first = lossless("check", "--spec", spec.url, "--ref", ref.url, "--json")
+            assert first.code == 4
+            asked = len(spec.state.posted("/completion")), len(ref.state.posted("/completion"))
+            second = lossless("check", "--spec", f":{port}", "--ref", ref.url, "--json")
+            again = len(spec.state.posted("/completion")), len(ref.state.posted("/completion"))
+        assert (second.code, second.json["verdict"]) == (0, "LOSSLESS")
+        # One probe on each side and the one missing answer.
+        assert (again[0] - asked[0], again[1] - asked[1]) == (2, 1)
+    assert len(list((tmp_path / "out").glob("*/run.jsonl"))) == 1
+
+
+def test_a_complete_run_is_never_reused(lossless: Any, tmp_path: Path) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
+        for _ in range(2):
+            assert lossless("check", "--spec", spec.url, "--ref", ref.url).code == 0
+    assert len(list((tmp_path / "out").glob("*/run.jsonl"))) == 2
+
+
+def test_a_run_is_not_gone_on_with_another_server(lossless: Any, tmp_path: Path) -> None:
+    with MockServer("vllm") as ref, MockServer("vllm", faults={"500": {"on": "/v1/comp"}}, **SPEC) as spec:
+        assert lossless("check", "--spec", spec.url, "--ref", ref.url).code == 4
+        ref.state.version = "0.1.2"
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url)
+        assert done.code == 2
+        assert "--fresh" in done.err
+        assert lossless("check", "--spec", spec.url, "--ref", ref.url, "--fresh").code == 4
+    assert len(list((tmp_path / "out").glob("*/run.jsonl"))) == 2
+
+
+def test_a_server_that_is_not_there_says_so(lossless: Any) -> None:
+    with MockServer("llama.cpp") as ref:
+        done = lossless("check", "--spec", ":1", "--ref", ref.url)
+    assert done.code == 4
+    assert "Nothing answers at http://127.0.0.1:1" in done.err
+    assert "Is the server up" in done.err
+
+
+def test_a_key_is_sent_and_appears_nowhere(lossless: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "sk-very-secret-4711"
+    monkeypatch.setenv("LOSSLESS_SPEC_API_KEY", key)
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url)
+        assert all(request.headers["authorization"] == f"Bearer {key}" for request in spec.requests)
+        assert not any("authorization" in request.headers for request in ref.requests)
+    with MockServer("llama.cpp", faults={"401": True}) as refusing:
+        refused = lossless("check", "--spec", refusing.url, "--ref", refusing.url)
+    assert refused.code == 4
+    for text in (done.out, done.err, refused.out, refused.err):
+        assert key not in text
+    for file in tmp_path.rglob("*"):
+        assert not file.is_file() or key.encode() not in file.read_bytes()
+
+
+def test_a_user_and_password_in_an_address_are_refused_unseen(lossless: Any) -> None:
+    done = lossless("check", "--spec", "http://me:hunter2@127.0.0.1:1", "--ref", ":2")
+    assert done.code == 2
+    assert "hunter2" not in done.out + done.err
+
+
+def test_hostile_answers_reach_neither_terminal_nor_markup(lossless: Any, tmp_path: Path, prompts: Path) -> None:
+    hostile = "\x1b[2J\x1b]0;owned\x07<script>alert(1)</script>\u202egnp.exe"
+    prompts.write_text(json.dumps({"id": "a", "category": hostile, "prompt": hostile}) + "\n")
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", wrong=Wrong(wrong_at=3), **SPEC) as spec:
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url)
+    assert done.code == 1
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f\x9b\u202e]", done.out + done.err)
+    (html,) = (tmp_path / "out").glob("*/report.html")
+    assert "<script>alert(1)" not in html.read_text()
+
+
+@pytest.mark.parametrize("missing", [["--spec", ":1"], ["--spec", ":1", "--ref", ":2", "--golden", "pyproject.toml"]])
+def test_exactly_one_reference_is_needed(missing: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", *missing]) == 2
+    assert "--ref" in capsys.readouterr().err
+
+
+def test_an_output_folder_that_cannot_be_written_is_told_before_anything_is_asked(
+    lossless: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "out").write_text("a file")
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url)
+        assert not spec.state.posted("/completion")
+    assert done.code == 2
+    assert "--out" in done.err
+
+
+def test_options_come_from_the_environment(
+    prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
+        for name, value in {
+            "SPEC": spec.url, "REF": ref.url, "PROMPTS": prompts, "MAX_TOKENS": 7, "OUT": tmp_path / "out",
+        }.items():  # fmt: skip
+            monkeypatch.setenv(f"LOSSLESS_{name}", str(value))
+        run(["check", "--json"])
+        assert {body["n_predict"] for body in spec.state.posted("/completion")} == {1, 7}
+    with only_run(tmp_path / "out") as stored:
+        answer = stored.completion("spec", "a")
+        assert isinstance(answer, Completion)
+        assert answer.completion_tokens == 7
+
+
+def test_concurrency_is_a_limit_and_one_at_a_time_keeps_the_other_idle(lossless: Any) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", faults={"slow": 0.05}, **SPEC) as spec:
+        lossless("check", "--spec", spec.url, "--ref", ref.url, "--concurrency", "2")
+        assert spec.state.most_running <= 2
+        assert ref.state.most_running <= 2
+
+
+def test_identify_says_what_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    with MockServer("llama.cpp", **SPEC) as server:
+        assert run(["identify", server.url]) == 0
+        out = capsys.readouterr().out
+        assert "llama.cpp" in out
+        assert "unknown: this server does not tell" in out
+        assert run(["identify", server.url, "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+    assert told["fingerprint"]["engine"] == "llama.cpp"
+    assert "kv_dtype" not in told["fingerprint"]
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys\nfrom verifier.cli import run\nrun(['--help'])\n"
+        "heavy = {'httpx', 'numpy', 'scipy', 'rich', 'msgspec', 'jinja2', 'asyncio'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=60)

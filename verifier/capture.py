@@ -1,0 +1,153 @@
+"""Prompts × server → completions on disk: concurrent up to a limit, resumable, one failed prompt at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from verifier.errors import ServerError
+from verifier.events import Advanced, Answered, Failed, Found, Handler, StageStarted
+from verifier.golden import Store
+from verifier.prompts import Prompts
+from verifier.records import Arm, Completion, Failure, Finding, Prompt, Timing
+from verifier.servers.protocol import Answer, Request, Server
+
+MOST_REFUSALS = 3
+"""Prompts in a row that cannot even connect before the server is taken for gone."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of one arm over all prompts. ``run`` counts the passes of an arm from 0."""
+
+    arm: Arm
+    run: int = 0
+    max_tokens: int = 128
+    capped: bool = False
+    concurrency: int = 1
+    top_logprobs: int = 0
+
+    def limit(self, prompt: Prompt) -> int:
+        """Tokens that an answer to this prompt may have: its own limit, cut down only where the user set one."""
+        if prompt.max_tokens is None:
+            return self.max_tokens
+        return min(prompt.max_tokens, self.max_tokens) if self.capped else prompt.max_tokens
+
+
+async def run_all(workers: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run workers side by side; the first failure, or being cancelled, ends them all before it is passed on."""
+    tasks = [asyncio.ensure_future(worker) for worker in workers]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def render(server: Server, arm: Arm, prompts: Prompts, store: Store, emit: Handler) -> None:
+    """Render every prompt once, on the server of ``arm``, and store what both servers will be sent."""
+    done = sum(store.has_rendering(prompt.id) for prompt in prompts)
+    emit(StageStarted("render", len(prompts), done, arm))
+    refusals = 0
+    for prompt in prompts:
+        if store.has_rendering(prompt.id):
+            continue
+        try:
+            if refusals >= MOST_REFUSALS:
+                raise _gone(server)
+            store.append(msgspec.structs.replace(await server.render(prompt), prompt=prompt))
+            refusals = 0
+        except ServerError as error:
+            refusals = refusals + 1 if error.down else 0
+            _fail(store, prompt, Pass(arm), error, emit)
+        emit(Advanced("render", arm))
+
+
+async def capture(server: Server, job: Pass, prompts: Prompts, store: Store, emit: Handler) -> None:
+    """Ask for every completion of a pass that is not on disk yet.
+
+    A prompt that fails leaves a `Failure` and the others go on. Raises only what ends the run: a full disk, Ctrl-C.
+    """
+    done = sum(store.has_completion(job.arm, prompt.id, job.run) for prompt in prompts)
+    emit(StageStarted("generate", len(prompts), done, job.arm, job.run))
+    waiting = iter(prompts)
+    refusals = 0
+
+    async def worker() -> None:
+        nonlocal refusals
+        for prompt in waiting:
+            if store.has_completion(job.arm, prompt.id, job.run):
+                continue
+            tokens = 0
+            try:
+                if refusals >= MOST_REFUSALS:
+                    raise _gone(server)
+                completion = await _answer(server, job, prompt, store, emit)
+                refusals = 0
+                store.append(completion)
+                tokens = completion.completion_tokens or len(completion.ids or ())
+                emit(Answered(prompt, completion))
+            except ServerError as error:
+                refusals = refusals + 1 if error.down else 0
+                _fail(store, prompt, job, error, emit)
+            emit(Advanced("generate", job.arm, job.run, tokens))
+
+    await run_all(worker() for _ in range(job.concurrency))
+
+
+async def _answer(server: Server, job: Pass, prompt: Prompt, store: Store, emit: Handler) -> Completion:
+    rendering = store.rendering(prompt.id)
+    if rendering is None:
+        raise ServerError("not-rendered", "The prompt could not be rendered.", "See the failure before this one.")
+    request = Request(prompt, rendering, job.limit(prompt), job.top_logprobs)
+    began = time.perf_counter()
+    answer = await server.generate(request)
+    total = round(time.perf_counter() - began, 4)
+    for note in answer.notes:
+        finding = Finding("answer", f"The answer {note}.", severity="warning", arm=job.arm, prompt_id=prompt.id)
+        store.append(finding)
+        emit(Found(finding))
+    return completion_of(answer, prompt, job, total)
+
+
+def completion_of(answer: Answer, prompt: Prompt, job: Pass, total: float) -> Completion:
+    """The record of an answer; ``total`` is the client's seconds."""
+    timing = msgspec.structs.replace(answer.timing, total=total) if answer.timing else Timing(total=total)
+    return Completion(
+        prompt_id=prompt.id,
+        arm=job.arm,
+        run=job.run,
+        digest=prompt.digest,
+        text=answer.text,
+        finish=answer.finish,
+        ids=answer.ids,
+        stop=answer.stop,
+        prompt_tokens=answer.prompt_tokens,
+        completion_tokens=answer.completion_tokens,
+        timing=timing,
+        speculation=answer.speculation,
+        top=answer.top,
+        surplus=answer.surplus,
+        concurrency=job.concurrency,
+    )
+
+
+def _gone(server: Server) -> ServerError:
+    return ServerError(
+        "not-asked",
+        f"Not asked: {server.http.url} did not answer {MOST_REFUSALS} prompts in a row.",
+        "Start the server again and run the same command; it goes on where it stopped.",
+        down=True,
+    )
+
+
+def _fail(store: Store, prompt: Prompt, job: Pass, error: ServerError, emit: Handler) -> None:
+    failure = Failure(prompt.id, job.arm, job.run, error.kind, error.message, error.advice)
+    store.append(failure)
+    emit(Failed(failure))

@@ -1,0 +1,79 @@
+"""The command line: one file a command. Nothing heavy is imported until a command needs it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from verifier import __version__
+
+COMMANDS: Mapping[str, str] = {
+    "check": "Compare a speculative server with a reference, live or recorded.",
+    "record": "Record a reference's answers as a golden, to check against later.",
+    "compare": "Compare two recorded files; no server is asked.",
+    "identify": "Tell what a server is and what it can be asked for.",
+    "demo": "Run a check on a real pair of small llama.cpp servers on this machine.",
+    "report": "Write the HTML report of a run again.",
+    "prompts": "List, show, check and make prompt sets.",
+}
+"""Commands and their one-line help, held here so that `lossless --help` imports no command."""
+
+
+class LazyGroup(click.Group):
+    """Commands by name from `verifier.cli.NAME`, imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"verifier.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)  # noqa: S101 - each file of cli/ defines it
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="lossless")
+def cli() -> None:
+    """Did speculative decoding change my outputs, and is it a bug?
+
+    Exit codes: 0 the outputs hold, 1 LOSSY, 2 wrong usage, 3 INVALID or INCONCLUSIVE, 4 a server failed and the run is
+    incomplete, 130 interrupted.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of the ``lossless`` command."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code; errors that a user can mend are printed without a traceback."""
+    try:
+        code: Any = cli.main(arguments, prog_name="lossless", standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("Interrupted. What was answered is kept; run the same command again to go on.", err=True)
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except Exception as error:
+        from verifier.errors import LosslessError
+        from verifier.reports.untrusted import visible
+
+        if not isinstance(error, LosslessError):
+            raise
+        click.echo(f"Error: {visible(error.message, newlines=True)}", err=True)
+        if error.advice:
+            click.echo(f"  → {visible(error.advice)}", err=True)
+        return error.exit_code
+    return code if isinstance(code, int) else 0

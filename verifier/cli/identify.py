@@ -1,0 +1,21 @@
+"""`lossless identify`: what a server is and what it can be asked for."""
+
+from __future__ import annotations
+
+import click
+
+from verifier.cli import options
+
+
+@click.command("identify")
+@click.argument("address")
+@options.timeout
+@options.as_json
+def command(address: str, timeout: float, as_json: bool) -> int:
+    """Tell what the server at ADDRESS is, and for each thing that cannot be known, that it cannot."""
+    from verifier import session
+    from verifier.reports.terminal import print_identity
+
+    record, findings = session.identify(address, timeout)
+    print_identity(record, findings, as_json=as_json)
+    return 0

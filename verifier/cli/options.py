@@ -1,0 +1,81 @@
+"""Options that several commands share. Each can be set by an environment variable, ``LOSSLESS_`` and its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+KEY_VARIABLES = {
+    "ref": ("LOSSLESS_REF_API_KEY", "LOSSLESS_API_KEY"),
+    "spec": ("LOSSLESS_SPEC_API_KEY", "LOSSLESS_API_KEY"),
+}
+"""Where the API keys of the two servers come from. There is no option for them: a command line can be read by anyone
+on the machine."""
+
+
+def option(*names: str, **settings: Any) -> Callable[[F], F]:
+    """A click option with the environment variable that its long name gives."""
+    long = next(name for name in names if name.startswith("--")).split("/")[0]
+    variable = "LOSSLESS_" + long.removeprefix("--").replace("-", "_").upper()
+    return click.option(*names, envvar=variable, show_envvar=True, **settings)
+
+
+def ref(*, required: bool) -> Callable[[F], F]:
+    return option("--ref", metavar="ADDRESS", required=required, help="The reference: :30001, host:port or a URL.")
+
+
+def chosen(function: F) -> F:
+    """The options by which prompts are chosen out of sets."""
+    for decorate in (
+        option("--seed", type=int, default=0, show_default=True, help="Of the sample."),
+        option("--sample", type=click.IntRange(1), help="Only so many prompts, spread over the categories."),
+        option("--tag", multiple=True, help="Only prompts with this tag; may be repeated."),
+        option("--language", multiple=True, help="Only this language code, such as zh; may be repeated."),
+        option("--category", multiple=True, help="Only this category; may be repeated."),
+    ):
+        function = decorate(function)
+    return function
+
+
+spec = option("--spec", metavar="ADDRESS", required=True, help="The speculative server: :30000, host:port or a URL.")
+prompts = option(
+    "--prompts",
+    metavar="NAME|FILE",
+    multiple=True,
+    help="A prompt set by name or path; may be repeated. [default: seed8]",
+)
+max_tokens = option(
+    "--max-tokens", type=click.IntRange(1), help="Tokens of an answer, at most. [default: the prompt's own, or 128]"
+)
+concurrency = option(
+    "--concurrency",
+    type=click.IntRange(1, 1024),
+    default=1,
+    show_default=True,
+    help="Requests in flight at each server. Batching changes greedy output by itself.",
+)
+ref_runs = option(
+    "--ref-runs",
+    type=click.IntRange(1, 9),
+    default=2,
+    show_default=True,
+    help="Passes of the reference; the second shows whether it repeats itself, and why tokens differ.",
+)
+timeout = option(
+    "--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds to wait for one answer."
+)
+out = option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("reports"),
+    show_default=True,
+    help="Folder for what a run writes.",
+)
+as_json = option("--json", "as_json", is_flag=True, help="Print the result as JSON and nothing else.")
+fresh = option("--fresh", is_flag=True, help="Begin a new run even if the last one can be gone on with.")
+quiet = option("--quiet", "-q", is_flag=True, help="No progress and no table, only the verdict.")

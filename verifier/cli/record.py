@@ -1,0 +1,70 @@
+"""`lossless record`: a golden from a reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from verifier.cli import options
+
+
+@click.command("record")
+@options.ref(required=True)
+@click.option(
+    "--output",
+    "-o",
+    required=True,
+    envvar="LOSSLESS_OUTPUT",
+    show_envvar=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The golden to write, such as golden/NAME.jsonl.",
+)
+@options.prompts
+@options.chosen
+@options.max_tokens
+@options.concurrency
+@options.ref_runs
+@options.timeout
+@options.option("--update", is_flag=True, help="Replace a golden that is complete.")
+@options.quiet
+def command(
+    ref: str,
+    output: Path,
+    prompts: tuple[str, ...],
+    category: tuple[str, ...],
+    language: tuple[str, ...],
+    tag: tuple[str, ...],
+    sample: int | None,
+    seed: int,
+    max_tokens: int | None,
+    concurrency: int,
+    ref_runs: int,
+    timeout: float,
+    update: bool,
+    quiet: bool,
+) -> int:
+    """Record the greedy answers of a reference, to check a speculative server against later.
+
+    The two servers need not run at the same time: stop the reference, start the other one in its place, and use
+    `lossless check --golden`.
+    """
+    from verifier import session
+    from verifier.reports.terminal import Terminal
+
+    settings = session.Settings(
+        ref=ref,
+        prompts=prompts,
+        category=category,
+        language=language,
+        tag=tag,
+        sample=sample,
+        seed=seed,
+        max_tokens=max_tokens,
+        concurrency=concurrency,
+        ref_runs=ref_runs,
+        timeout=timeout,
+        fresh=update,
+    )
+    with Terminal(quiet=quiet) as terminal:
+        return session.record(settings, output, terminal)

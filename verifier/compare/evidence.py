@@ -1,0 +1,77 @@
+"""Evidence at a split: what one distribution of the reference says about the two tokens there. Pure.
+
+The gap is measured within ONE distribution: logprob(reference's argmax) − logprob(the speculative server's token), so
+two servers' scales never mix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from verifier.records import Split, TokenLogprob
+
+TIE = 1e-5
+"""Nats. Logprobs of equal logits differ by no more than float32 rounding of the log-softmax (about 1e-6 at 16)."""
+
+Source = Literal["reference-run", "prefill", "one-token"]
+
+
+def tied(top: Sequence[TokenLogprob]) -> tuple[int, ...]:
+    """Ids whose logprob equals the best one's. Equal logits are one set: which comes first is a matter of index."""
+    if not top:
+        return ()
+    best = max(entry.logprob for entry in top)
+    return tuple(entry.id for entry in top if best - entry.logprob <= TIE)
+
+
+def judge(
+    index: int,
+    ref_token: int,
+    spec_token: int,
+    top: Sequence[TokenLogprob],
+    tolerance: float,
+    source: Source,
+) -> Split:
+    """The evidence at token ``index`` of the speculative answer.
+
+    Args:
+        top: the reference's most likely tokens there, nats, in any order, at least one.
+        tolerance: nats.
+
+    A speculative token that is not among ``top`` is at least as far away as the last of them: the gap is then a lower
+    bound and so marked.
+
+    Raises:
+        ValueError: when ``top`` is empty.
+    """
+    if not top:
+        raise ValueError("no distribution, no evidence")
+    best = max(top, key=lambda entry: entry.logprob)
+    known = {entry.id: entry.logprob for entry in top}
+    of_spec = known.get(spec_token)
+    lowest = min(known.values())
+    rank = None if of_spec is None else 1 + sum(logprob > of_spec + TIE for logprob in known.values())
+    ties = tied(top)
+    return Split(
+        index=index,
+        ref_token=ref_token,
+        spec_token=spec_token,
+        argmax=best.id,
+        gap=round(best.logprob - (lowest if of_spec is None else of_spec), 6),
+        tolerance=tolerance,
+        source=source,
+        rank=rank,
+        at_least=of_spec is None,
+        ref_logprob=known.get(ref_token),
+        spec_logprob=of_spec,
+        tied=ties if len(ties) > 1 else (),
+    )
+
+
+def within(split: Split) -> bool:
+    """Whether arithmetic alone explains the speculative token at this split.
+
+    A lower bound explains nothing, however small: the token was not among those that were asked for.
+    """
+    return not split.at_least and split.gap <= split.tolerance

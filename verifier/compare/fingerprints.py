@@ -1,0 +1,174 @@
+"""Whether two servers can be compared: their fingerprints side by side, and one server's before and after a run.
+
+A field that either side does not tell is neither equal nor different: it is passed over here, and the adapter has said
+that it is unknown. A field that is known to be absent differs from one that is known to be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Literal
+
+from msgspec import UNSET
+
+from verifier.records import Arm, Finding, Fingerprint, SpeculationSettings
+
+Severity = Literal["note", "warning", "invalid"]
+
+FIELDS: dict[str, tuple[str, Severity]] = {
+    "engine": ("engine", "warning"),
+    "version": ("engine version", "warning"),
+    "model": ("model", "invalid"),
+    "quantization": ("quantization", "invalid"),
+    "dtype": ("dtype", "warning"),
+    "kv_dtype": ("KV-cache dtype", "warning"),
+    "tokenizer": ("tokenizer", "warning"),
+    "vocabulary": ("size of the vocabulary", "warning"),
+    "chat_template": ("chat template", "warning"),
+    "attention_backend": ("attention backend", "warning"),
+    "parallel": ("parallel sizes", "warning"),
+    "deterministic": ("deterministic mode", "warning"),
+    "prefix_cache": ("prefix cache", "warning"),
+    "slots": ("requests at a time", "note"),
+    "context_length": ("context length", "note"),
+    "kv_pool_tokens": ("size of the KV pool in tokens", "note"),
+}
+"""Every field that is compared, by the name that ``--allow-mismatch`` takes: its words and how much it weighs."""
+
+ALLOWABLE = frozenset({*FIELDS, "speculation"})
+"""Names that ``--allow-mismatch`` takes."""
+
+_OF_ONE_ENGINE = {"version", "tokenizer", "chat_template", "attention_backend", "parallel"}
+"""Fields that each engine writes in its own way, so that they mean nothing across engines."""
+
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32"}
+_PLAIN_DTYPES = {"bfloat16", "float16", "float32"}
+
+
+def compare_fingerprints(ref: Fingerprint, spec: Fingerprint, *, allow: Collection[str] = ()) -> list[Finding]:
+    """What speaks against comparing two servers, the gravest first.
+
+    Args:
+        allow: names of fields whose difference is meant; it is then a note.
+
+    Returns:
+        Findings of severity ``invalid`` where the answers cannot be compared (another model or quantization, a
+        reference that speculates), ``warning`` where a difference may have that cause instead of speculation.
+    """
+    findings = [
+        _mismatch(name, getattr(ref, name), getattr(spec, name), allow)
+        for name in FIELDS
+        if not (ref.engine != spec.engine and name in _OF_ONE_ENGINE)
+        and differs(name, getattr(ref, name), getattr(spec, name))
+    ]
+    findings += _drafting(ref, spec, allow)
+    order = ("invalid", "warning", "note")
+    return sorted(findings, key=lambda finding: order.index(finding.severity))
+
+
+def changed_fingerprint(before: Fingerprint, after: Fingerprint, arm: Arm) -> list[Finding]:
+    """What became of one server during a run: it was restarted, or several stand behind one address."""
+    side = "reference" if arm == "ref" else "speculative server"
+    changes = {
+        name: (getattr(before, name), getattr(after, name))
+        for name in (*FIELDS, "speculation")
+        if differs(name, getattr(before, name), getattr(after, name))
+    }
+    if not changes:
+        return []
+    grave = {"engine", "version", "model", "quantization", "speculation"} & changes.keys()
+    told = "; ".join(f"{_words(name)} {show(old)}, then {show(new)}" for name, (old, new) in changes.items())
+    message = (
+        f"The {side} changed during the run: {told}. It was restarted, or several servers stand behind its address; "
+        "its answers are not all of one server."
+    )
+    return [Finding("server-changed", message, severity="invalid" if grave else "warning", arm=arm)]
+
+
+def differs(name: str, ref: Any, spec: Any) -> bool:
+    """Whether two values of a field are known to differ."""
+    if ref is UNSET or spec is UNSET or ref == spec:
+        return False
+    if name == "model" and isinstance(ref, str) and isinstance(spec, str):
+        return not _same_model(ref, spec)
+    if name in {"dtype", "kv_dtype"}:
+        return _other_dtype(ref, spec)
+    if isinstance(ref, SpeculationSettings) and isinstance(spec, SpeculationSettings):
+        # Some answers only tell that a server speculates, not how.
+        return "unknown" not in {ref.method, spec.method}
+    return True
+
+
+def _same_model(ref: str, spec: str) -> bool:
+    """A hub's ``owner/name`` and the folder ``name`` it was copied to are taken for one model; two owners are not."""
+    if "/" in ref and "/" in spec:
+        return False
+    return ref.rpartition("/")[2] == spec.rpartition("/")[2]
+
+
+def _other_dtype(ref: str | None, spec: str | None) -> bool:
+    names = {_DTYPES.get(name, name) for name in (ref, spec) if name is not None}
+    if "auto" in names:
+        # "auto" is the model's own dtype, whichever of the plain ones that is.
+        return not names - {"auto"} <= _PLAIN_DTYPES
+    return len(names) > 1 or None in (ref, spec)
+
+
+def _mismatch(name: str, ref: Any, spec: Any, allow: Collection[str]) -> Finding:
+    words, severity = FIELDS[name]
+    said = f"The two servers differ in {words}: the reference has {show(ref)}, the speculative server {show(spec)}."
+    if name in allow:
+        return Finding(f"{name}-mismatch", f"{said} This was allowed.", severity="note")
+    if severity == "invalid":
+        said += f" Compare like with like, or pass --allow-mismatch {name} if this is meant."
+    elif name == "kv_pool_tokens":
+        said += _pool(ref, spec)
+    return Finding(f"{name}-mismatch", said, severity=severity)
+
+
+def _pool(ref: Any, spec: Any) -> str:
+    """What speculation costs in cache."""
+    if not isinstance(ref, int) or not isinstance(spec, int) or ref <= 0 or spec >= ref:
+        return ""
+    return f" Speculation leaves {spec / ref:.0%} of the pool."
+
+
+def _drafting(ref: Fingerprint, spec: Fingerprint, allow: Collection[str]) -> list[Finding]:
+    """Speculation has to be off on one side and on on the other."""
+    findings = []
+    if isinstance(ref.speculation, SpeculationSettings):
+        message = (
+            f"The reference speculates too ({ref.speculation.method}), so a difference would show nothing about "
+            "speculation."
+        )
+        if "speculation" in allow:
+            findings.append(
+                Finding("reference-speculates", f"{message} This was allowed.", severity="warning", arm="ref")
+            )
+        else:
+            advice = "Start it without speculation, or pass --allow-mismatch speculation if this is meant."
+            findings.append(Finding("reference-speculates", f"{message} {advice}", severity="invalid", arm="ref"))
+    elif ref.speculation is UNSET:
+        message = "Whether the reference speculates cannot be seen; it has to be started without."
+        findings.append(Finding("reference-speculation-unknown", message, arm="ref"))
+    if spec.speculation is None:
+        message = "The speculative server does not speculate, so equal answers would show nothing about speculation."
+        findings.append(Finding("not-speculating", message, severity="warning", arm="spec"))
+    return findings
+
+
+def show(value: Any) -> str:
+    """A field's value for a sentence."""
+    if value is UNSET:
+        return "unknown"
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, SpeculationSettings):
+        return value.method
+    return f"{value:,}" if isinstance(value, int) else repr(value)
+
+
+def _words(name: str) -> str:
+    return FIELDS[name][0] if name in FIELDS else name

@@ -1,0 +1,276 @@
+"""Class, cause and fault of one prompt: the decision order, one function a rule. Pure.
+
+The first rule that has something to say decides, and the comparison names it. Evidence comes before statistics: what
+the reference itself thinks of a token decides even where the reference does not repeat itself, since a gap is measured
+within one distribution and does not depend on which answer the reference happened to give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from verifier.compare.alignment import Answer, align
+from verifier.compare.characters import clusters
+from verifier.compare.degeneration import Sign
+from verifier.compare.evidence import within
+from verifier.compare.locality import locality
+from verifier.compare.structure import Structure
+from verifier.records import Alignment, Cause, Class, Completion, Fault, Prompt, Span, Split, Tolerance
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything that is known about one prompt.
+
+    ``scored`` says how much of the speculative answer the reference was asked about: nothing, its first split only,
+    or all of it. ``ref_again`` are further passes of the reference over the same prompt.
+    """
+
+    prompt: Prompt
+    ref: Completion
+    spec: Completion
+    alignment: Alignment
+    structure: Structure
+    tolerance: Tolerance
+    ref_again: tuple[Completion, ...] = ()
+    splits: tuple[Split, ...] = ()
+    scored: Literal["none", "first", "all"] = "none"
+    signs: tuple[Sign, ...] = ()
+    same_prompt: bool = True
+    relaxed: bool = False
+    """A setting of the speculative server accepts drafts that the model would not have picked."""
+
+    @property
+    def same_ids(self) -> bool | None:
+        """Whether the token ids are equal; ``None`` when a side has none."""
+        if self.ref.ids is None or self.spec.ids is None:
+            return None
+        return self.ref.ids == self.spec.ids
+
+    @property
+    def repeats(self) -> bool | None:
+        """Whether the reference gave the same answer each time; ``None`` when it was asked once."""
+        if not self.ref_again:
+            return None
+        return all(same_answer(self.ref, again) for again in self.ref_again)
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What a rule decided, and why, in one sentence for people."""
+
+    cls: Class
+    cause: Cause
+    fault: Fault
+    reason: str
+    rule: str = field(default="")
+
+
+Rule = Callable[[Case], Ruling | None]
+
+
+def same_answer(a: Completion, b: Completion) -> bool:
+    """Whether two completions are the same answer: ids where both have them, text, and why they ended."""
+    if a.ids is not None and b.ids is not None and a.ids != b.ids:
+        return False
+    return a.text == b.text and a.finish == b.finish
+
+
+def comparison_valid(case: Case) -> Ruling | None:
+    """The two servers must have been asked the same thing."""
+    if case.same_prompt:
+        return None
+    return Ruling("diverged", "prompt-differs", "comparison", "The two servers were sent different prompt tokens.")
+
+
+def identical(case: Case) -> Ruling | None:
+    """The same ids, the same text, the same end."""
+    if not same_answer(case.ref, case.spec):
+        return None
+    by = "tokens and text are" if case.same_ids else "the text is (no token ids to compare)"
+    return Ruling("exact", "none", "none", f"The answers are the same: {by} equal.")
+
+
+def same_tokens_other_text(case: Case) -> Ruling | None:
+    """Equal ids must give equal text; a character that the token limit cut in half is no fault."""
+    if not case.same_ids or case.ref.text == case.spec.text:
+        return None
+    if case.ref.text.rstrip(REPLACEMENT) == case.spec.text.rstrip(REPLACEMENT) and case.ref.finish == "length":
+        return Ruling("exact", "none", "none", "The tokens are equal; both texts end inside one character.")
+    return Ruling(
+        "near-lossless", "detokenizer", "speculation", "The tokens are equal, but they were turned into different text."
+    )
+
+
+def stop_handling(case: Case) -> Ruling | None:
+    """One answer is the beginning of the other, and only their ends differ."""
+    if not case.structure.only_the_end_differs:
+        return None
+    if case.splits and all(within(split) for split in case.splits):
+        # Ending or going on was a near-tie of the end token; that is a split like any other.
+        return None
+    surplus = next((one for one in case.structure.surplus if one.arm == "spec"), None)
+    if surplus is not None:
+        same_text = case.ref.text == case.spec.text and case.ref.finish == case.spec.finish
+        return Ruling(
+            "near-lossless" if same_text else "diverged",
+            "stop-handling",
+            "speculation",
+            f"The speculative answer has {surplus.count} tokens after its end; up to there the tokens are equal.",
+        )
+    only_ref = any(one.arm == "ref" for one in case.structure.surplus)
+    return Ruling(
+        "diverged",
+        "stop-handling",
+        "reference" if only_ref else "speculation",
+        f"The tokens are equal as far as both go, but the answers end differently: {case.ref.finish} on the reference, "
+        f"{case.spec.finish} on the speculative server.",
+    )
+
+
+def wrong_token(case: Case) -> Ruling | None:
+    """A token that the reference would not have picked, by more than arithmetic explains."""
+    beyond = [split for split in case.splits if not within(split)]
+    if not beyond:
+        return None
+    worst = max(beyond, key=lambda split: split.gap)
+    least = "at least " if worst.at_least else ""
+    many = f"{len(beyond)} tokens are" if len(beyond) > 1 else "One token is"
+    if case.relaxed:
+        return Ruling(
+            "diverged",
+            "relaxed-acceptance",
+            "speculation",
+            f"{many} not what the reference would have picked (worst gap {least}{worst.gap:.2f} nat), and the server "
+            "is set to accept such tokens.",
+        )
+    return Ruling(
+        "diverged",
+        "wrong-token",
+        "speculation",
+        f"{many} beyond the tolerance of {case.tolerance.value:.2f} nat on the reference; the worst, at token "
+        f"{worst.index}, is {least}{worst.gap:.2f} nat behind its choice.",
+    )
+
+
+def degenerated(case: Case) -> Ruling | None:
+    """Broken output on the speculative side alone, unless the reference itself agrees with every token of it."""
+    if not case.signs or case.scored == "all":
+        return None
+    sign = case.signs[0]
+    what = sign.detail or sign.kind
+    return Ruling(
+        "diverged", "degeneration", "speculation", f"Only the speculative answer shows signs of breakdown: {what}."
+    )
+
+
+def rounding(case: Case) -> Ruling | None:
+    """Every token that differs from the reference's choice is tied with it, as far as arithmetic goes."""
+    if not case.splits and case.scored != "all":
+        return None
+    cls: Class = "near-lossless" if _is_near(case) else "diverged"
+    if not case.splits:
+        return Ruling(
+            cls,
+            "rounding",
+            "none",
+            "The reference, asked again after the same prefix, picks every token of the speculative answer itself.",
+        )
+    widest = max(split.gap for split in case.splits)
+    if widest == 0 and all(split.tied for split in case.splits):
+        how = "exact ties: the two logits are equal"
+    elif widest == 0:
+        how = "those that the reference itself prefers when it is asked again after the same prefix"
+    else:
+        how = f"near-ties of at most {widest:.2f} nat, within the tolerance of {case.tolerance.value:.2f}"
+    where = "every split" if case.scored == "all" else "the first split (later ones were not scored)"
+    return Ruling(cls, "rounding", "none", f"At {where} the tokens are {how}.")
+
+
+def unstable_reference(case: Case) -> Ruling | None:
+    """Without evidence, a reference that does not repeat itself leaves nothing to blame on speculation."""
+    if case.repeats is not False:
+        return None
+    return Ruling(
+        "near-lossless" if _is_near(case) else "diverged",
+        "unstable-reference",
+        "reference",
+        "The reference itself gave another answer when it was asked again.",
+    )
+
+
+def undetermined(case: Case) -> Ruling:
+    """Nothing to go by but the text."""
+    near = _is_near(case)
+    return Ruling(
+        "near-lossless" if near else "diverged",
+        "undetermined",
+        "undetermined",
+        "Judged by the text alone: "
+        + ("a small local change, after which the texts agree." if near else "more than a small local change."),
+    )
+
+
+RULES: tuple[tuple[str, Rule], ...] = (
+    ("comparison-valid", comparison_valid),
+    ("identical", identical),
+    ("same-tokens-other-text", same_tokens_other_text),
+    ("stop-handling", stop_handling),
+    ("wrong-token", wrong_token),
+    ("degeneration", degenerated),
+    ("rounding", rounding),
+    ("unstable-reference", unstable_reference),
+    ("undetermined", undetermined),
+)
+"""The decision order."""
+
+
+def decide(case: Case) -> Ruling:
+    """Apply the rules in order; the first that says something decides."""
+    for name, rule in RULES:
+        ruling = rule(case)
+        if ruling is not None:
+            return Ruling(ruling.cls, ruling.cause, ruling.fault, ruling.reason, name)
+    raise AssertionError("the last rule always decides")
+
+
+def _is_near(case: Case) -> bool:
+    """Whether a difference is small: together to the end again, the same end, nothing broken.
+
+    With evidence at every split that is enough. Without, the change must also be local and touch no number, name,
+    quotation or value.
+    """
+    if case.alignment.reconvergence.kind != "tail-sync" or case.ref.finish != case.spec.finish or case.signs:
+        return False
+    if case.scored == "all":
+        return True
+    return locality(case.ref.text, case.spec.text, _character_spans(case)).is_local
+
+
+def _character_spans(case: Case) -> tuple[Span, ...]:
+    """Where the texts differ, in code points, from an alignment by grapheme."""
+    alignment = align(Answer(case.ref.text), Answer(case.spec.text))
+    starts = [_starts(case.ref.text), _starts(case.spec.text)]
+    return tuple(
+        Span(
+            starts[0][span.ref_start],
+            starts[0][span.ref_end],
+            starts[1][span.spec_start],
+            starts[1][span.spec_end],
+            span.ref_text,
+            span.spec_text,
+        )
+        for span in alignment.spans
+    )
+
+
+def _starts(text: str) -> list[int]:
+    """The code point at which each grapheme begins, and the text's length."""
+    starts = [0]
+    for cluster in clusters(text):
+        starts.append(starts[-1] + len(cluster))
+    return starts

@@ -1,0 +1,99 @@
+"""Prompt sets: JSON Lines files of `Prompt` records, found by name or path and validated before anything is asked."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import jsonlines
+import msgspec
+
+from verifier.errors import PromptSetError
+from verifier.records import Prompt
+
+SUFFIX = ".jsonl"
+LONGEST_ID = 200
+"""Characters. Ids are printed in tables and used in file names of reports."""
+
+
+def folders() -> tuple[Path, ...]:
+    """Where named prompt sets live: inside an installed package, or beside the package in a checkout."""
+    package = Path(__file__).parent
+    return tuple(f for f in (package / "_prompt_sets", package.parent / "prompt_sets") if f.is_dir())
+
+
+def names() -> list[str]:
+    """The names of the sets that came with the tool, sorted."""
+    return sorted({path.stem for folder in folders() for path in folder.glob(f"*{SUFFIX}")})
+
+
+def find(name_or_path: str) -> Path:
+    """The file of a set given by name (``seed8``) or path. A path wins over a name."""
+    path = Path(name_or_path).expanduser()
+    if path.is_file():
+        return path
+    if path.is_dir():
+        raise PromptSetError(f"{path} is a folder.", "Name a JSONL file in it.")
+    if path.name == name_or_path:
+        for folder in folders():
+            candidate = folder / f"{name_or_path.removesuffix(SUFFIX)}{SUFFIX}"
+            if candidate.is_file():
+                return candidate
+    known = ", ".join(names()) or "none"
+    raise PromptSetError(
+        f"There is no prompt set {name_or_path!r}.", f"Give the path of a JSONL file, or one of these names: {known}."
+    )
+
+
+class Prompts(Protocol):
+    """Prompts that can be gone through any number of times: a set on disk, a selection, those of a recorded file."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that change with any prompt."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Prompt]: ...
+
+
+def parse(line: str) -> Prompt:
+    """One line of a prompt set.
+
+    Raises:
+        ValueError: with a message that names the field and what is wrong with it.
+    """
+    try:
+        raw = jsonlines.Reader([line]).read(type=dict)
+    except jsonlines.InvalidLineError as error:
+        cause = error.__cause__
+        detail = f": {cause.msg} at column {cause.colno}" if isinstance(cause, json.JSONDecodeError) else ""
+        raise ValueError(f"this is not a JSON object{detail}") from None
+    try:
+        prompt = msgspec.convert(raw, Prompt)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+    if not prompt.id.strip() or not prompt.id.isprintable() or len(prompt.id) > LONGEST_ID:
+        raise ValueError(f"`id` must be 1 to {LONGEST_ID} printable characters")
+    if not prompt.text and not prompt.messages:
+        raise ValueError("a prompt needs `prompt` (text) or `messages`, not empty")
+    if prompt.max_tokens is not None and prompt.max_tokens < 1:
+        raise ValueError(f"`max_tokens` is {prompt.max_tokens}; the least is 1")
+    parameters = prompt.parameters
+    penalties = (parameters.repetition_penalty, parameters.presence_penalty, parameters.frequency_penalty)
+    if not all(math.isfinite(penalty) for penalty in penalties):
+        raise ValueError("a penalty in `parameters` is no finite number")
+    if any(not stop for stop in parameters.stop):
+        raise ValueError("`parameters.stop` holds an empty string")
+    try:
+        msgspec.json.encode(prompt)
+    except UnicodeEncodeError:
+        raise ValueError("the text holds half of a surrogate pair, which is no character") from None
+    return prompt

@@ -1,0 +1,379 @@
+"""What is stored: every record that `lossless` writes to a run or golden file, and nothing that it only computes.
+
+A file is JSON Lines. Each line is one record, tagged by its ``type``. Counts are tokens, times are seconds, gaps and
+logprobs are nats (natural logarithm), offsets are Python string indices (code points) unless a name says otherwise.
+
+Three-valued facts: a field of a `Fingerprint` is *unknown* when it is `UNSET` (it is then missing from the file),
+*absent* when it is ``None`` (known not to be there), and known otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, field
+
+SCHEMA_VERSION = 1
+"""Version of the file format. It grows when a reader of the previous version would misread a file."""
+
+Arm = Literal["ref", "spec"]
+Class = Literal["exact", "near-lossless", "diverged", "error"]
+Fault = Literal["none", "speculation", "reference", "comparison", "undetermined"]
+Cause = Literal[
+    "none",
+    "prompt-differs",
+    "unstable-reference",
+    "detokenizer",
+    "stream",
+    "stop-handling",
+    "parameter-ignored",
+    "rounding",
+    "wrong-token",
+    "degeneration",
+    "relaxed-acceptance",
+    "undetermined",
+    "server-error",
+]
+Finish = Literal["eos", "stop", "length", "abort", "unknown"]
+"""Why an answer ended: the model's own end token, a stop string or stop id of the request, max_tokens, the server."""
+Unit = Literal["token", "grapheme"]
+ReconvergenceKind = Literal["none", "transient", "tail-sync"]
+SuiteVerdict = Literal["INVALID", "LOSSY", "INCONCLUSIVE", "NEAR-LOSSLESS", "LOSSLESS"]
+
+
+class Message(Struct, frozen=True, forbid_unknown_fields=True):
+    """One turn of a chat prompt."""
+
+    role: str
+    content: str
+
+
+class Parameters(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Request parameters that both servers get alike; temperature 0 is not among them because it is always sent."""
+
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+class Prompt(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One request of a prompt set.
+
+    ``messages`` are asked through the server's chat template, ``text`` (``"prompt"`` in the file) is sent raw. A prompt
+    may carry both: the messages are used where the server has a template of its own, the text elsewhere.
+    """
+
+    id: str
+    category: str = "uncategorized"
+    language: str = ""
+    text: str | None = field(default=None, name="prompt")
+    messages: tuple[Message, ...] | None = None
+    max_tokens: int | None = None
+    tags: tuple[str, ...] = ()
+    parameters: Parameters = Parameters()
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that change with anything that could change the answer."""
+        asked = (self.text, self.messages, self.max_tokens, self.parameters)
+        return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()[:16]
+
+
+class SpeculationSettings(Struct, frozen=True, omit_defaults=True):
+    """How a server speculates, as far as it tells."""
+
+    method: str
+    draft_model: str | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+class Fingerprint(Struct, frozen=True, omit_defaults=True):
+    """What a server is. `UNSET` fields are unknown, ``None`` fields are known to be absent."""
+
+    engine: str
+    version: str | None | UnsetType = UNSET
+    model: str | None | UnsetType = UNSET
+    tokenizer: str | None | UnsetType = UNSET
+    dtype: str | None | UnsetType = UNSET
+    quantization: str | None | UnsetType = UNSET
+    kv_dtype: str | None | UnsetType = UNSET
+    attention_backend: str | None | UnsetType = UNSET
+    parallel: str | None | UnsetType = UNSET
+    prefix_cache: bool | None | UnsetType = UNSET
+    deterministic: bool | None | UnsetType = UNSET
+    slots: int | None | UnsetType = UNSET
+    kv_pool_tokens: int | None | UnsetType = UNSET
+    context_length: int | None | UnsetType = UNSET
+    vocabulary: int | None | UnsetType = UNSET
+    chat_template: str | None | UnsetType = UNSET
+    speculation: SpeculationSettings | None | UnsetType = UNSET
+
+
+class Abilities(Struct, frozen=True, omit_defaults=True):
+    """What a server can be asked for. ``None`` means that it could not be found out without a request."""
+
+    token_ids: bool | None = None
+    prompt_ids: bool | None = None
+    scoring: Literal["prefill", "one-token"] | Literal[False] | None = None
+    draft_counters: Literal["request", "metrics"] | Literal[False] | None = None
+    chat_template: bool | None = None
+    detokenize: bool | None = None
+
+
+class TokenLogprob(Struct, frozen=True, array_like=True):
+    """A token and its logprob (nats) in one distribution."""
+
+    id: int
+    logprob: float
+
+
+class Speculation(Struct, frozen=True, omit_defaults=True):
+    """Draft counters of one answer. ``verify_steps`` is ``None`` where the engine does not count them by request."""
+
+    drafted: int
+    accepted: int
+    verify_steps: int | None = None
+
+
+class Timing(Struct, frozen=True, omit_defaults=True):
+    """Seconds. ``total`` is the client's clock; the others are the server's where it tells, else ``None``."""
+
+    total: float
+    prefill: float | None = None
+    decode: float | None = None
+
+
+class Header(Struct, frozen=True, tag="header"):
+    """First line of every file."""
+
+    schema: int
+    tool: str
+    created: str
+    kind: Literal["check", "golden"]
+    prompt_set: str
+    prompt_set_digest: str
+    options: dict[str, Any]
+
+
+class ServerRecord(Struct, frozen=True, tag="server"):
+    """One arm: where it was and what it was. The URL carries no user, password or query."""
+
+    arm: Arm
+    url: str
+    fingerprint: Fingerprint
+    abilities: Abilities
+
+
+class Rendering(Struct, frozen=True, tag="rendering", omit_defaults=True):
+    """A prompt as it is sent: token ids where the engine takes them, else text or messages.
+
+    ``prompt`` is the prompt itself, so that a file can be compared and read without the prompt set.
+    """
+
+    prompt_id: str
+    digest: str
+    ids: tuple[int, ...] | None = None
+    text: str | None = None
+    messages: tuple[Message, ...] | None = None
+    vocabulary: int | None = None
+    prompt: Prompt | None = None
+
+
+class Completion(Struct, frozen=True, tag="completion", omit_defaults=True):
+    """One answer of one server.
+
+    ``run`` counts the passes of an arm from 0. ``ids`` are the server's own and may include its end token.
+    ``top[i]`` are the most likely tokens at position i, best first, where they were asked for.
+    ``surplus`` is the number of ids at the end that came after the answer was over.
+    """
+
+    prompt_id: str
+    arm: Arm
+    run: int
+    digest: str
+    text: str
+    finish: Finish
+    ids: tuple[int, ...] | None = None
+    stop: str | int | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    timing: Timing | None = None
+    speculation: Speculation | None = None
+    top: tuple[tuple[TokenLogprob, ...], ...] | None = None
+    surplus: int = 0
+    concurrency: int = 1
+
+
+class Failure(Struct, frozen=True, tag="failure", omit_defaults=True):
+    """A prompt that got no usable answer: what happened and what to do."""
+
+    prompt_id: str
+    arm: Arm
+    run: int
+    kind: str
+    message: str
+    advice: str = ""
+
+
+class Span(Struct, frozen=True, array_like=True):
+    """A place where the aligned sequences differ: half-open ranges in units of the alignment, one for each side."""
+
+    ref_start: int
+    ref_end: int
+    spec_start: int
+    spec_end: int
+    ref_text: str = ""
+    spec_text: str = ""
+    refined: bool = True
+    """False where the edit budget was reached and the whole range is given as one replacement."""
+
+
+class Position(Struct, frozen=True, omit_defaults=True):
+    """Where the answers first part. ``line`` and ``column`` count from 1, everything else from 0.
+
+    ``char`` counts code points and ``grapheme`` user-perceived characters of the common text. ``token`` is ``None``
+    where ids were missing.
+    """
+
+    char: int
+    grapheme: int
+    line: int
+    column: int
+    token: int | None = None
+    before: str = ""
+    """Common text just before the difference."""
+    ref_text: str = ""
+    spec_text: str = ""
+    """The two texts from the difference on, shortened."""
+
+
+class Reconvergence(Struct, frozen=True, omit_defaults=True):
+    """Whether the answers run together again after the first difference.
+
+    ``shift`` is spec position minus ref position of the last run of equal units (tokens; negative: spec is shorter).
+    """
+
+    kind: ReconvergenceKind
+    shift: int | None = None
+    ref_at: int | None = None
+    spec_at: int | None = None
+
+
+class Alignment(Struct, frozen=True, omit_defaults=True):
+    """How two answers lie beside each other, in ``unit`` steps."""
+
+    unit: Unit
+    ref_length: int
+    spec_length: int
+    spans: tuple[Span, ...]
+    reconvergence: Reconvergence
+    first: Position | None = None
+    inserted: int = 0
+    deleted: int = 0
+    replaced: int = 0
+    equal_before: int = 0
+    """Units before the first difference."""
+    equal_after: int = 0
+    """Equal units after the first difference."""
+    note: str = ""
+    """Such as "same after NFC"; empty when there is nothing to add."""
+
+
+class Split(Struct, frozen=True, omit_defaults=True):
+    """Evidence at one position of the speculative answer: what the reference thinks of the two tokens there.
+
+    ``gap`` = logprob(reference's argmax) − logprob(speculative token), both in ONE distribution of the reference.
+    A lower bound is marked by ``at_least``: the token was not among the top-k that were asked for.
+    """
+
+    index: int
+    ref_token: int
+    spec_token: int
+    argmax: int
+    gap: float
+    tolerance: float
+    source: Literal["reference-run", "prefill", "one-token"]
+    rank: int | None = None
+    at_least: bool = False
+    ref_logprob: float | None = None
+    spec_logprob: float | None = None
+    tied: tuple[int, ...] = ()
+
+
+class Tolerance(Struct, frozen=True):
+    """The gap that arithmetic alone can explain on this server, in nats."""
+
+    value: float
+    source: str
+    confidence: Literal["high", "medium", "low"]
+
+
+class Comparison(Struct, frozen=True, tag="comparison", omit_defaults=True):
+    """The verdict on one prompt, with what it rests on."""
+
+    prompt_id: str
+    category: str
+    cls: Class
+    cause: Cause
+    fault: Fault
+    rule: str
+    reason: str
+    language: str = ""
+    alignment: Alignment | None = None
+    splits: tuple[Split, ...] = ()
+    tolerance: Tolerance | None = None
+    ref_repeats: bool | None = None
+    """Whether the reference gave the same answer again; ``None`` when it was asked once."""
+    acceptance_length: float | None = None
+    ref_speed: float | None = None
+    spec_speed: float | None = None
+    """Decode tokens per second."""
+
+
+class Drafts(Struct, frozen=True, tag="drafts", omit_defaults=True):
+    """What a server's own counters grew by while it answered a pass: all traffic on it, not only ours.
+
+    ``per_position[i]`` counts accepted drafts at position i of a draft, where the engine tells.
+    """
+
+    arm: Arm
+    drafted: int
+    accepted: int
+    verify_steps: int | None = None
+    per_position: dict[int, int] = field(default_factory=dict)
+
+
+class Finding(Struct, frozen=True, tag="finding", omit_defaults=True):
+    """Something worth knowing that is not a difference in an answer."""
+
+    name: str
+    message: str
+    severity: Literal["note", "warning", "invalid"] = "note"
+    arm: Arm | None = None
+    prompt_id: str | None = None
+
+
+class Summary(Struct, frozen=True, tag="summary", omit_defaults=True):
+    """Last line of a run. ``complete`` is False when some prompt has no verdict because a server failed."""
+
+    verdict: SuiteVerdict
+    complete: bool
+    sentence: str
+    counts: dict[str, int]
+    causes: dict[str, int]
+    faults: dict[str, int]
+    exit_code: int
+    acceptance_length: float | None = None
+    ref_speed: float | None = None
+    spec_speed: float | None = None
+    ref_repeats: tuple[int, int] | None = None
+    """How many answers the reference repeated exactly, of how many asked twice."""
+
+
+Record = Header | ServerRecord | Rendering | Completion | Failure | Drafts | Comparison | Finding | Summary
+"""Every kind of line."""

@@ -1,0 +1,51 @@
+"""Annotations in the form that GitHub Actions reads from a step's output: ``::error title=…::message``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from verifier.golden import Run
+from verifier.reports import data
+from verifier.reports.text import in_words, shortened
+from verifier.reports.untrusted import visible
+
+MOST = 10
+"""GitHub shows ten annotations of a kind for a step and drops the others."""
+
+_LONGEST = 500
+
+
+def github_annotations(run: Run) -> list[str]:
+    """At most `MOST` lines to print: the verdict, findings that matter, then prompts, those at fault first."""
+    top = data.overview(run)
+    lines = list(islice(_lines(run, top), MOST + 1))
+    if len(lines) <= MOST:
+        return lines
+    return [*lines[: MOST - 1], _line("notice", "lossless", "More prompts differ; the report has all of them.")]
+
+
+def _lines(run: Run, top: data.Overview) -> Iterator[str]:
+    if top.verdict is not None:
+        level = {"LOSSY": "error", "INVALID": "error", "INCONCLUSIVE": "warning"}.get(top.verdict, "notice")
+        yield _line(level, f"lossless: {top.verdict}", f"{top.headline} {top.sentence}")
+    for finding in top.findings:
+        if finding.severity != "note":
+            level = "error" if finding.severity == "invalid" else "warning"
+            yield _line(level, f"lossless: {finding.name}", finding.message)
+    for wanted in (True, False):
+        for report in data.prompts(run, data.DIFFERING):
+            blamed = report.fault == "speculation" or report.outcome == "error"
+            if blamed is wanted:
+                level = "error" if blamed else "notice" if report.outcome == "near-lossless" else "warning"
+                yield _line(level, report.id, in_words(report))
+
+
+def _line(level: str, title: str, message: str) -> str:
+    return f"::{level} title={_escaped(title, property_too=True)}::{_escaped(message)}"
+
+
+def _escaped(text: str, *, property_too: bool = False) -> str:
+    """The runner's own escapes; in a property the characters that end it as well."""
+    text = shortened(visible(text), _LONGEST).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return text.replace(":", "%3A").replace(",", "%2C") if property_too else text

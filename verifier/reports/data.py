@@ -1,0 +1,412 @@
+"""What a report says, made once from a run file; the formats only draw it.
+
+`overview` is the top of a report in a few kilobytes, `prompts` gives the rest one prompt at a time, so that a report on
+ten thousand answers needs no more memory than one on ten. Counts are tokens, speeds are tokens per second, gaps are
+nats. ``None`` always means "not known".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from verifier.golden import Run
+from verifier.records import (
+    Alignment,
+    Arm,
+    Cause,
+    Comparison,
+    Completion,
+    Failure,
+    Fault,
+    Finding,
+    Fingerprint,
+    Finish,
+    Message,
+    Record,
+    Rendering,
+    Split,
+    SuiteVerdict,
+    Tolerance,
+)
+from verifier.reports.measures import Measures, Measuring
+from verifier.reports.reproduce import again
+
+Outcome = Literal["error", "diverged", "near-lossless", "exact", "recorded", "open"]
+"""A class, or what a prompt without a verdict is: *recorded* (a golden has its answer), *open* (nothing yet)."""
+
+FORMAT: Literal[1] = 1
+"""Version of `Report`. It grows when a reader of the previous version would misread a file."""
+
+OUTCOMES: tuple[Outcome, ...] = ("error", "diverged", "near-lossless", "open", "recorded", "exact")
+"""In the order of a reader's interest."""
+
+_GROUPS: tuple[tuple[Outcome, ...], ...] = (
+    ("error",),
+    ("diverged",),
+    ("near-lossless",),
+    ("open",),
+    ("recorded", "exact"),
+)
+
+DIFFERING: frozenset[Outcome] = frozenset({"error", "diverged", "near-lossless"})
+"""What a report shows open."""
+
+VERDICTS: dict[SuiteVerdict, str] = {
+    "INVALID": "The two servers cannot be compared.",
+    "LOSSY": "Speculation changed answers that it must not change.",
+    "INCONCLUSIVE": "The evidence does not settle it.",
+    "NEAR-LOSSLESS": "Answers differ, and only where two tokens were as good as equal.",
+    "LOSSLESS": "Every answer is the same.",
+}
+
+
+DETAIL_NAMES = {
+    "acceptance_length": "acceptance length, tokens per verify step",
+    "ref_speed": "reference, decode tokens per second",
+    "spec_speed": "speculative, decode tokens per second",
+}
+"""How fields of the summary are called; others go by their own name."""
+
+
+class Fact(Struct, frozen=True):
+    """One line of the two servers side by side."""
+
+    name: str
+    ref: str | None
+    spec: str | None
+    differs: bool = False
+    """Both are known and not alike, and they should be."""
+    meant: bool = False
+    """They are not alike because that is what is compared."""
+
+
+class Server(Struct, frozen=True):
+    """One of the two servers."""
+
+    arm: Arm
+    url: str
+    engine: str
+
+
+class Overview(Struct, frozen=True):
+    """Everything of a report that is not about one prompt. ``counts`` holds every outcome that occurs."""
+
+    tool: str
+    created: str
+    kind: Literal["check", "golden"]
+    prompt_set: str
+    prompt_set_digest: str
+    options: dict[str, Any]
+    command: str
+    prompts: int
+    servers: tuple[Server, ...]
+    facts: tuple[Fact, ...]
+    verdict: SuiteVerdict | None
+    headline: str
+    sentence: str
+    complete: bool | None
+    exit_code: int | None
+    counts: dict[str, int]
+    causes: dict[str, int]
+    faults: dict[str, int]
+    categories: tuple[str, ...]
+    languages: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    measures: Measures
+    details: dict[str, Any]
+    """What the stored summary says beyond the other fields here, by its name in words."""
+
+
+class AnswerReport(Struct, frozen=True):
+    """One answer as it is shown."""
+
+    text: str
+    finish: Finish
+    stop: str | int | None
+    tokens: int | None
+    ids: tuple[int, ...] | None
+    prompt_tokens: int | None
+    seconds: float | None
+    drafted: int | None
+    accepted: int | None
+
+
+class PromptReport(Struct, frozen=True):
+    """One prompt: what was asked, what both answered, and the verdict. ``number`` counts from 1 in set order."""
+
+    number: int
+    id: str
+    category: str | None
+    language: str
+    outcome: Outcome
+    cause: Cause | None
+    fault: Fault | None
+    rule: str
+    reason: str
+    messages: tuple[Message, ...]
+    prompt: str | None
+    prompt_ids: tuple[int, ...] | None
+    ref: AnswerReport | None
+    spec: AnswerReport | None
+    failures: tuple[Failure, ...]
+    alignment: Alignment | None
+    splits: tuple[Split, ...]
+    tolerance: Tolerance | None
+    ref_repeats: bool | None
+    acceptance_length: float | None
+    ref_speed: float | None
+    spec_speed: float | None
+
+    @property
+    def differs(self) -> bool:
+        """Whether a report shows it open."""
+        return self.outcome in DIFFERING
+
+    @property
+    def largest_gap(self) -> float | None:
+        """Nats, of all splits."""
+        return max((split.gap for split in self.splits), default=None)
+
+    @property
+    def answer_tokens(self) -> int | None:
+        """Length of the reference's answer, or of the other where there is none."""
+        answer = self.ref or self.spec
+        return answer.tokens if answer else None
+
+
+class Report(Struct, frozen=True):
+    """A whole report, as the JSON format writes it."""
+
+    format: Literal[1]
+    overview: Overview
+    prompts: list[PromptReport]
+
+
+def overview(run: Run) -> Overview:
+    """The top of the report. Reads every comparison once, and the speculative answers that tell their speed."""
+    counts: dict[str, int] = {}
+    causes: dict[str, int] = {}
+    faults: dict[str, int] = {}
+    categories: dict[str, int] = {}
+    languages: dict[str, int] = {}
+    measuring = Measuring()
+    prompts = 0
+    for prompt_id, comparison in _verdicts(run):
+        prompts += 1
+        _count(counts, _outcome(run, prompt_id, comparison))
+        if comparison is None:
+            continue
+        _count(causes, comparison.cause)
+        _count(faults, comparison.fault)
+        _count(categories, comparison.category)
+        _count(languages, comparison.language)
+        timed = comparison.acceptance_length is not None or comparison.spec_speed is not None
+        measuring.add(comparison, run.completion("spec", prompt_id) if timed else None)
+    summary = run.summary
+    return Overview(
+        tool=run.header.tool,
+        created=run.header.created,
+        kind=run.header.kind,
+        prompt_set=run.header.prompt_set,
+        prompt_set_digest=run.header.prompt_set_digest,
+        options=run.header.options,
+        command=again(run),
+        prompts=prompts,
+        servers=tuple(Server(arm, at.url, at.fingerprint.engine) for arm, at in sorted(run.servers.items())),
+        facts=_facts(run),
+        verdict=summary.verdict if summary else None,
+        headline=VERDICTS[summary.verdict] if summary else _without_verdict(run),
+        sentence=summary.sentence if summary else "",
+        complete=summary.complete if summary else None,
+        exit_code=summary.exit_code if summary else None,
+        counts={outcome: counts[outcome] for outcome in OUTCOMES if outcome in counts},
+        causes=_by_count(causes),
+        faults=_by_count(faults),
+        categories=tuple(sorted(categories)),
+        languages=tuple(sorted(languages)),
+        findings=tuple(run.findings),
+        measures=measuring.result(summary),
+        details=_details(run),
+    )
+
+
+def prompts(run: Run, outcomes: frozenset[Outcome] | None = None) -> Iterator[PromptReport]:
+    """Every prompt in the order of a reader's interest: what differs first, each group in set order.
+
+    ``outcomes`` limits it to some. One prompt is held at a time.
+    """
+    found = [(prompt_id, _outcome(run, prompt_id, comparison)) for prompt_id, comparison in _verdicts(run)]
+    for group in _GROUPS:
+        for number, (prompt_id, outcome) in enumerate(found, 1):
+            if outcome in group and (outcomes is None or outcome in outcomes):
+                yield _prompt(run, number, prompt_id, outcome)
+
+
+def raw_records(run: Run, prompt_id: str) -> list[Record]:
+    """The stored records of one prompt, as they are in the file."""
+    found: list[Record | None] = [run.comparison(prompt_id), run.rendering(prompt_id)]
+    arms: tuple[Arm, ...] = ("ref", "spec")
+    for arm in arms:
+        passes = 0
+        while passes < 2 or run.has_completion(arm, prompt_id, passes):
+            found += [run.completion(arm, prompt_id, passes), run.failure(arm, prompt_id, passes)]
+            passes += 1
+    return [record for record in found if record is not None]
+
+
+def token_names(report: PromptReport, pieces: Mapping[int, str]) -> dict[int, str]:
+    """Texts of the tokens at the splits: from ``pieces``, or from spans that are one token long."""
+    names: dict[int, str] = {}
+    for span in report.alignment.spans if report.alignment and report.alignment.unit == "token" else ():
+        sides = (
+            (report.ref, span.ref_start, span.ref_end, span.ref_text),
+            (report.spec, span.spec_start, span.spec_end, span.spec_text),
+        )
+        for answer, start, end, text in sides:
+            if answer and answer.ids and end == start + 1 <= len(answer.ids) and text:
+                names[answer.ids[start]] = text
+    for split in report.splits:
+        for token in (split.ref_token, split.spec_token, split.argmax, *split.tied):
+            if token in pieces:
+                names[token] = pieces[token]
+    return names
+
+
+def _verdicts(run: Run) -> Iterator[tuple[str, Comparison | None]]:
+    """Every prompt that the file knows of, in set order, with its verdict: those rendered, then those only compared."""
+    rendered = run.prompt_ids()
+    known = frozenset(rendered)
+    at = 0
+    for comparison in run.comparisons():
+        # Verdicts come in the order of the prompts, so what is passed over has none.
+        while at < len(rendered) and rendered[at] != comparison.prompt_id:
+            yield rendered[at], None
+            at += 1
+        at += comparison.prompt_id in known
+        yield comparison.prompt_id, comparison
+    for prompt_id in rendered[at:]:
+        yield prompt_id, None
+
+
+def _outcome(run: Run, prompt_id: str, comparison: Comparison | None) -> Outcome:
+    if comparison is not None:
+        return comparison.cls
+    if run.has_completion("ref", prompt_id) or run.has_completion("spec", prompt_id):
+        return "recorded"
+    arms: tuple[Arm, ...] = ("ref", "spec")
+    return "error" if any(run.failure(arm, prompt_id) for arm in arms) else "open"
+
+
+def _prompt(run: Run, number: int, prompt_id: str, outcome: Outcome) -> PromptReport:
+    comparison = run.comparison(prompt_id)
+    rendering = run.rendering(prompt_id) or Rendering(prompt_id, "")
+    ref, spec = run.completion("ref", prompt_id), run.completion("spec", prompt_id)
+    failures = (run.failure("ref", prompt_id), run.failure("ref", prompt_id, 1), run.failure("spec", prompt_id))
+    return PromptReport(
+        number=number,
+        id=prompt_id,
+        category=comparison.category if comparison else None,
+        language=comparison.language if comparison else "",
+        outcome=outcome,
+        cause=comparison.cause if comparison else None,
+        fault=comparison.fault if comparison else None,
+        rule=comparison.rule if comparison else "",
+        reason=comparison.reason if comparison else "",
+        messages=rendering.messages or (),
+        prompt=rendering.text,
+        prompt_ids=rendering.ids,
+        ref=_answer(ref),
+        spec=_answer(spec),
+        failures=tuple(failure for failure in failures if failure is not None),
+        alignment=comparison.alignment if comparison else None,
+        splits=comparison.splits if comparison else (),
+        tolerance=comparison.tolerance if comparison else None,
+        ref_repeats=comparison.ref_repeats if comparison else None,
+        acceptance_length=comparison.acceptance_length if comparison else None,
+        ref_speed=comparison.ref_speed if comparison else None,
+        spec_speed=comparison.spec_speed if comparison else None,
+    )
+
+
+def _answer(completion: Completion | None) -> AnswerReport | None:
+    if completion is None:
+        return None
+    counted = len(completion.ids) if completion.ids is not None else completion.completion_tokens
+    speculation = completion.speculation
+    return AnswerReport(
+        text=completion.text,
+        finish=completion.finish,
+        stop=completion.stop,
+        tokens=counted,
+        ids=completion.ids,
+        prompt_tokens=completion.prompt_tokens,
+        seconds=completion.timing.total if completion.timing else None,
+        drafted=speculation.drafted if speculation else None,
+        accepted=speculation.accepted if speculation else None,
+    )
+
+
+def _facts(run: Run) -> tuple[Fact, ...]:
+    """The fingerprints side by side, a line for everything that either of them has a word on."""
+    sides = [run.servers[arm].fingerprint if arm in run.servers else None for arm in _ARMS]
+    urls = [run.servers[arm].url if arm in run.servers else None for arm in _ARMS]
+    facts = [Fact("address", urls[0], urls[1])]
+    for name in Fingerprint.__struct_fields__:
+        ref, spec = (_told(getattr(side, name)) if side else None for side in sides)
+        if ref is not None or spec is not None:
+            facts.append(_fact(name.replace("_", " "), ref, spec))
+    return tuple(facts)
+
+
+_ARMS: tuple[Arm, Arm] = ("ref", "spec")
+
+
+def _fact(name: str, ref: str | None, spec: str | None) -> Fact:
+    differs = ref is not None and spec is not None and ref != spec
+    meant = name == "speculation"
+    return Fact(name, ref, spec, differs and not meant, differs and meant)
+
+
+def _told(value: object) -> str | None:
+    """A fingerprint's value in words; ``None`` where the server did not tell."""
+    if value is UNSET:
+        return None
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Struct):
+        parts = [
+            str(part) if not isinstance(part, dict) else ", ".join(f"{key}={item}" for key, item in part.items())
+            for part in msgspec.structs.astuple(value)
+            if part
+        ]
+        return "; ".join(parts)
+    return str(value)
+
+
+def _details(run: Run) -> dict[str, Any]:
+    """What later versions add to the summary is shown without a change here."""
+    if run.summary is None:
+        return {}
+    told = msgspec.to_builtins(run.summary)
+    shown = {"type", "verdict", "complete", "sentence", "counts", "causes", "faults", "exit_code", "ref_repeats"}
+    return {DETAIL_NAMES.get(name, name.replace("_", " ")): value for name, value in told.items() if name not in shown}
+
+
+def _without_verdict(run: Run) -> str:
+    if run.header.kind == "golden":
+        return "A golden: answers of the reference, recorded to be compared against."
+    return "This run has no verdict yet: it was stopped before its end."
+
+
+def _count(counts: dict[str, int], key: str) -> None:
+    counts[key] = counts.get(key, 0) + 1
+
+
+def _by_count(counts: dict[str, int]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

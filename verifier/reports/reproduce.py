@@ -1,0 +1,117 @@
+"""Commands that ask again: the whole run, one prompt, or one prompt up to where the answers part."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import msgspec
+
+from verifier.golden import Run
+from verifier.records import Alignment, Arm, Completion, Rendering
+from verifier.reports.untrusted import visible
+
+MAX_TOKENS = 512
+"""Asked for where the file does not tell how long the answer was allowed to be."""
+
+PAST_THE_DIFFERENCE = 16
+"""Tokens that a minimal reproduction asks for beyond the first difference: enough to see both sides go on."""
+
+
+def again(run: Run) -> str:
+    """The command line that makes this run again; addresses are those the servers had, files are named as they were."""
+    told = run.header.options
+    if isinstance(told.get("command"), str):
+        return visible(told["command"])
+    if "compare" in told:
+        return shlex.join(["lossless", "compare", *(_file(mark) for mark in told["compare"])])
+    words = ["lossless", "record"] if run.header.kind == "golden" else ["lossless", "check"]
+    arms: tuple[Arm, ...] = ("spec", "ref")
+    for arm in arms:
+        if arm in run.servers and not (arm == "ref" and told.get("golden")):
+            words += [f"--{arm}", run.servers[arm].url]
+    if run.header.kind == "golden":
+        words += ["--output", run.path.name]
+    elif told.get("golden"):
+        words += ["--golden", _file(told["golden"])]
+    words += ["--prompts", run.header.prompt_set]
+    for name in ("max_tokens", "concurrency", "ref_runs"):
+        if name in told:
+            words += [f"--{name.replace('_', '-')}", str(told[name])]
+    for name in told.get("allow_mismatch") or ():
+        words += ["--allow-mismatch", str(name)]
+    return shlex.join([visible(word) for word in words])
+
+
+def _file(mark: object) -> str:
+    """The name in a mark such as ``golden.jsonl (1024 bytes, 1700000000)``."""
+    return visible(str(mark).rpartition(" (")[0] or str(mark))
+
+
+def curl(run: Run, arm: Arm, rendering: Rendering | None, max_tokens: int) -> str | None:
+    """The prompt as one curl command for one arm; ``None`` where its server or its text is not known."""
+    server = run.servers.get(arm)
+    request = _request(server.fingerprint.engine, server.fingerprint.model, rendering, max_tokens) if server else None
+    if server is None or request is None:
+        return None
+    path, body = request
+    # ASCII, so that what is copied from a report is what was asked, whatever characters the prompt holds.
+    data = json.dumps(body, ensure_ascii=True)
+    words = ["curl", "-sS", server.url.rstrip("/") + path, "-H", "Content-Type: application/json", "--data-binary"]
+    return f"{shlex.join(words)} {shlex.quote(data)}"
+
+
+def length_limit(run: Run, ref: Completion | None) -> int:
+    """``max_tokens`` of a prompt: the run's option, or else as many as the reference gave."""
+    limit = run.header.options.get("max_tokens")
+    if isinstance(limit, int):
+        return limit
+    if ref is not None:
+        return ref.completion_tokens or len(ref.ids or ()) or MAX_TOKENS
+    return MAX_TOKENS
+
+
+def minimal(run: Run, prompt_id: str, rendering: Rendering | None, alignment: Alignment | None) -> str | None:
+    """A shell script that asks both servers for just enough tokens to see the first difference."""
+    at = alignment.spans[0].ref_start if alignment is not None and alignment.spans else None
+    limit = MAX_TOKENS if at is None else at + PAST_THE_DIFFERENCE
+    ref, spec = (curl(run, arm, rendering, limit) for arm in _ARMS)
+    if ref is None or spec is None:
+        return None
+    where = "equal tokens, different text" if at is None else f"first difference at token {at}"
+    return "\n".join(
+        [
+            "#!/bin/sh",
+            f"# {visible(prompt_id)}: {where}",
+            f"{ref} > ref.json",
+            f"{spec} > spec.json",
+            "diff ref.json spec.json",
+            "",
+        ]
+    )
+
+
+_ARMS: tuple[Arm, Arm] = ("ref", "spec")
+
+
+def _request(
+    engine: str, model: object, rendering: Rendering | None, max_tokens: int
+) -> tuple[str, dict[str, Any]] | None:
+    """Path and body, by ids where they are known and the engine takes them."""
+    if rendering is None:
+        return None
+    name = {"model": model} if isinstance(model, str) else {}
+    prompt = list(rendering.ids) if rendering.ids is not None else rendering.text
+    if prompt is None:
+        if rendering.messages is None:
+            return None
+        messages = msgspec.to_builtins(rendering.messages)
+        return "/v1/chat/completions", {**name, "messages": messages, "temperature": 0, "max_tokens": max_tokens}
+    if engine.lower() == "sglang":
+        asked = {"input_ids": prompt} if isinstance(prompt, list) else {"text": prompt}
+        return "/generate", {**asked, "sampling_params": {"temperature": 0, "max_new_tokens": max_tokens}}
+    if engine.lower() in {"llama.cpp", "llamacpp"}:
+        body = {"prompt": prompt, "temperature": 0, "n_predict": max_tokens, "cache_prompt": False}
+        return "/completion", {**body, "return_tokens": True}
+    return "/v1/completions", {**name, "prompt": prompt, "temperature": 0, "max_tokens": max_tokens}

@@ -1,0 +1,241 @@
+"""Answers in the shape of OpenAI's `/v1/completions` and `/v1/chat/completions`, as several engines give them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from verifier.errors import ServerError
+from verifier.records import Parameters, Speculation, Timing, TokenLogprob
+from verifier.servers import fields
+from verifier.servers.ending import named
+from verifier.servers.http import Http, Streamed
+from verifier.servers.logprobs import Top, fitting, ordered
+from verifier.servers.protocol import Answer, Request
+
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
+
+_TOKEN_ID = re.compile(r"token_id:(\d+)")
+
+
+def common_sampling(parameters: Parameters) -> dict[str, Any]:
+    """The sampling fields that OpenAI's own API knows, all of them, as a greedy answer needs them."""
+    return {
+        "temperature": 0.0,
+        "top_p": 1.0,
+        "presence_penalty": parameters.presence_penalty,
+        "frequency_penalty": parameters.frequency_penalty,
+        "n": 1,
+        "stop": list(parameters.stop),
+    }
+
+
+def engine_sampling(parameters: Parameters) -> dict[str, Any]:
+    """Every sampling field of vLLM's API, which others took over: a model's generation_config.json may set any.
+
+    ``top_k`` is left to the caller, since engines write "all" in two ways.
+    """
+    return common_sampling(parameters) | {
+        "min_p": 0.0,
+        "repetition_penalty": parameters.repetition_penalty,
+        "min_tokens": 0,
+        "stop_token_ids": [],
+        "ignore_eos": parameters.ignore_eos,
+        "include_stop_str_in_output": False,
+        "skip_special_tokens": False,
+        "spaces_between_special_tokens": True,
+    }
+
+
+def chat_logprobs(top: int) -> dict[str, Any]:
+    """The fields by which a chat request asks for logprobs; none of them when it does not."""
+    return {"logprobs": True, "top_logprobs": top, "return_tokens_as_token_ids": True} if top else {}
+
+
+async def ask(http: Http, path: str, body: dict[str, Any], request: Request) -> Answer:
+    """One answer, whole or in pieces as the request says."""
+    if not request.stream:
+        reply = fields.mapping(await http.generate(path, body | {"stream": False}))
+        return parse(reply, request, http.url)
+    fold = Fold()
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    streamed = await http.stream(path, body | options, fold.take)
+    return timed(parse(fold.reply(), request, http.url), streamed)
+
+
+def timed(answer: Answer, streamed: Streamed, *, marked: bool = True) -> Answer:
+    """An answer with what its stream showed: the time to the first token, and a missing end mark.
+
+    Args:
+        marked: whether this engine ends its streams with ``[DONE]``.
+    """
+    timing = answer.timing or Timing(total=0.0)
+    if timing.prefill is None and streamed.first is not None:
+        timing = Timing(total=timing.total, prefill=round(streamed.first, 6), decode=timing.decode)
+    notes = answer.notes
+    if marked and not streamed.done:
+        notes += ("came in a stream without its end mark [DONE]",)
+    return replace(answer, timing=timing, notes=notes)
+
+
+class Fold:
+    """Puts the events of a stream together into the answer that would have come whole."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._ids: list[int] | None = None
+        self._logprobs: dict[str, list[Any]] = {}
+        self._ending: dict[str, Any] = {}
+        self._around: dict[str, Any] = {}
+
+    def take(self, event: dict[str, Any]) -> bool:
+        """Add one event; whether it carried a piece of the answer."""
+        self._around |= {name: value for name, value in event.items() if name != "choices" and value is not None}
+        choice = fields.first(event.get("choices"))
+        if not choice:
+            return False
+        text = _text_of(choice)
+        ids = choice.get("token_ids")
+        if isinstance(ids, list):
+            self._ids = (self._ids or []) + ids
+        for name, values in fields.mapping(choice.get("logprobs")).items():
+            if isinstance(values, list):
+                self._logprobs.setdefault(name, []).extend(values)
+        for name in _ENDING:
+            if choice.get(name) is not None or (name in choice and name not in self._ending):
+                self._ending[name] = choice[name]
+        if text:
+            self._text.append(text)
+        return bool(text or ids)
+
+    def reply(self) -> dict[str, Any]:
+        """The whole answer."""
+        choice = self._ending | {
+            "text": "".join(self._text),
+            "token_ids": self._ids,
+            "logprobs": self._logprobs or None,
+        }
+        return self._around | {"choices": [choice]}
+
+
+_ENDING = ("finish_reason", "stop_reason", "matched_stop", "avg_decoded_tokens_per_iter")
+
+
+def _text_of(choice: dict[str, Any]) -> str | None:
+    """The text of a choice, whole or a piece; what a reasoning model thinks comes before what it says."""
+    if isinstance(choice.get("text"), str):
+        return str(choice["text"])
+    message = fields.mapping(choice.get("message") or choice.get("delta"))
+    parts = (message.get("reasoning_content") or message.get("reasoning"), message.get("content"))
+    found = [part for part in parts if isinstance(part, str)]
+    return "".join(found) if found else None
+
+
+def parse(reply: dict[str, Any], request: Request, url: str) -> Answer:
+    """An `Answer` from a whole reply.
+
+    Raises:
+        ServerError: ``stops-short`` when it carries no answer or no end, ``empty`` when there is nothing in it.
+    """
+    choice = fields.first(reply.get("choices"))
+    reason = fields.text(choice.get("finish_reason"))
+    if not choice or reason is None:
+        raise ServerError("stops-short", f"{url} sent an answer without its end.", "See the server's log.")
+    text = fields.text(_text_of(choice)) or ""
+    logprobs = fields.mapping(choice.get("logprobs"))
+    ids = fields.integers(choice.get("token_ids")) or _ids_of_names(logprobs)
+    stop = choice.get("stop_reason")
+    stop = stop if stop is not None else choice.get("matched_stop")
+    stop = stop if isinstance(stop, str) else fields.integer(stop)
+    finish, stop, defect = named(reason, stop, request.prompt.parameters.stop)
+    if finish == "eos" and stop is None and request.prompt.parameters.stop and "stop_reason" not in choice:
+        # Plain OpenAI says "stop" for both, and does not say which.
+        finish = "unknown"
+    if not ids and not text and finish != "eos":
+        raise ServerError("empty", f"{url} sent an empty answer{f': it {defect}' if defect else ''}.", "See its log.")
+    usage = fields.mapping(reply.get("usage"))
+    counted = fields.integer(usage.get("completion_tokens"))
+    notes = [defect] if defect else []
+    if ids and counted is not None and counted != len(ids):
+        notes.append(f"counts {counted} tokens but returned {len(ids)} ids")
+    top, doubts = fitting(_top_of(logprobs), ids, request.top_logprobs, _chosen_of(logprobs))
+    return Answer(
+        text=text,
+        finish=finish,
+        ids=ids or None,
+        stop=stop,
+        prompt_tokens=fields.integer(usage.get("prompt_tokens")),
+        completion_tokens=counted,
+        speculation=_speculation(reply, choice, counted),
+        top=top,
+        notes=(*notes, *doubts),
+    )
+
+
+def _ids_of_names(logprobs: dict[str, Any]) -> tuple[int, ...] | None:
+    """Ids from the tokens' names where the server was asked to name them "token_id:…"."""
+    names = logprobs.get("tokens") or [entry.get("token") for entry in fields.mappings(logprobs.get("content"))]
+    if not isinstance(names, list) or not names:
+        return None
+    ids = [_id_of_name(name) for name in names]
+    return tuple(token for token in ids if token is not None) if None not in ids else None
+
+
+def _id_of_name(name: Any) -> int | None:
+    match = _TOKEN_ID.fullmatch(name) if isinstance(name, str) else None
+    return int(match[1]) if match else None
+
+
+def _chosen_of(logprobs: dict[str, Any]) -> list[float]:
+    values = logprobs.get("token_logprobs")
+    if not isinstance(values, list):
+        values = [entry.get("logprob") for entry in fields.mappings(logprobs.get("content"))]
+    return [value for value in map(fields.number, values) if value is not None]
+
+
+def _top_of(logprobs: dict[str, Any]) -> Top | None:
+    """Distributions keyed by id; ``None`` where they are keyed by text, since several tokens share one text."""
+    legacy = logprobs.get("top_logprobs")
+    if isinstance(legacy, list):
+        return tuple(top_of_names(fields.mapping(entry).items()) for entry in legacy)
+    entries = fields.mappings(logprobs.get("content"))
+    return (
+        tuple(
+            top_of_names(
+                (item.get("token"), item.get("logprob")) for item in fields.mappings(entry.get("top_logprobs"))
+            )
+            for entry in entries
+        )
+        or None
+    )
+
+
+def top_of_names(pairs: Iterable[tuple[Any, Any]], most: int | None = None) -> tuple[TokenLogprob, ...]:
+    """Tokens by name "token_id:…" and logprob, best first; others are left out."""
+    found = []
+    for name, value in pairs:
+        token, logprob = _id_of_name(name), fields.number(value)
+        if token is not None and logprob is not None:
+            found.append(TokenLogprob(token, logprob))
+    return ordered(found, most)
+
+
+def _speculation(reply: dict[str, Any], choice: dict[str, Any], tokens: int | None) -> Speculation | None:
+    """Draft counters of one answer, as vLLM or TensorRT-LLM give them.
+
+    TensorRT-LLM tells only the mean of tokens a step: accepted drafts and steps follow from it, and that at least as
+    many were drafted.
+    """
+    counts = fields.mapping(fields.mapping(reply.get("metrics")).get("speculative_decoding"))
+    drafted = fields.integer(counts.get("num_draft_tokens"))
+    accepted = fields.integer(counts.get("num_accepted_draft_tokens"))
+    if drafted is not None and accepted is not None:
+        return Speculation(drafted, accepted, fields.integer(counts.get("num_spec_steps")))
+    mean = fields.number(choice.get("avg_decoded_tokens_per_iter"))
+    if mean is None or mean < 1.0 or not tokens:
+        return None
+    steps = round(tokens / mean)
+    return Speculation(drafted=tokens - steps, accepted=tokens - steps, verify_steps=steps)

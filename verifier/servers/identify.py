@@ -1,0 +1,64 @@
+"""Which engine is behind an address."""
+
+from __future__ import annotations
+
+from verifier.errors import ServerError
+from verifier.servers import fields
+from verifier.servers.http import Http
+from verifier.servers.llamacpp import LlamaCpp
+from verifier.servers.openai import OpenAI
+from verifier.servers.protocol import Server
+from verifier.servers.sglang import SGLang
+from verifier.servers.tensorrt_llm import TensorRTLLM
+from verifier.servers.vllm import VLLM
+
+Engine = type[SGLang] | type[LlamaCpp] | type[VLLM] | type[TensorRTLLM] | type[OpenAI]
+
+ENGINES: tuple[Engine, ...] = (
+    SGLang,
+    LlamaCpp,
+    VLLM,
+    TensorRTLLM,
+    OpenAI,
+)
+"""In the order in which they are tried: what is surest first, what fits anything last."""
+
+OWNERS: dict[str, Engine] = {"sglang": SGLang, "llamacpp": LlamaCpp, "vllm": VLLM, "tensorrt_llm": TensorRTLLM}
+"""What each engine writes as the owner of its models."""
+
+_TELLING = ("status-401", "status-403", "status-3", "html")
+
+
+async def connect(http: Http) -> Server:
+    """The server at an address, of the engine that it turns out to be. Generates nothing.
+
+    One request as a rule: the owner of the model is the engine. Where that is not told, each engine is asked for what
+    only it has.
+
+    Raises:
+        ServerError: ``unknown-server`` when nothing fits, with what was tried; ``status-401`` or the like when the
+            server refuses to be asked.
+    """
+    refusal: ServerError | None = None
+    try:
+        models = fields.mapping(await http.get("/v1/models"))
+    except ServerError as error:
+        if error.down or error.kind in {"timeout", "reset"}:
+            raise
+        refusal, models = error, {}
+    owner = fields.first(models.get("data")).get("owned_by")
+    if isinstance(owner, str) and owner in OWNERS:
+        return OWNERS[owner](http)
+    for engine in ENGINES:
+        if await engine.recognise(http):
+            return engine(http)
+    if refusal and refusal.kind.startswith(_TELLING):
+        raise refusal
+    told = f" ({refusal.message})" if refusal else ""
+    raise ServerError(
+        "unknown-server",
+        f"{http.url} answers, but as no server that is known: /server_info and /get_server_info are not SGLang's, "
+        f"/props is not llama.cpp's, /v1/models names no model{told}, and neither /v1/completions nor "
+        "/v1/chat/completions is there.",
+        "Is this the port of the API, and not of a web page or of metrics?",
+    )

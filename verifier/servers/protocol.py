@@ -1,0 +1,126 @@
+"""What every engine's adapter can do. `check` and `capture` know servers by this protocol alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+from verifier.records import (
+    Abilities,
+    Finding,
+    Fingerprint,
+    Finish,
+    Prompt,
+    Rendering,
+    Speculation,
+    Timing,
+    TokenLogprob,
+)
+from verifier.servers.http import Http
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A server's fingerprint, what it can be asked for, and what was noticed on the way."""
+
+    fingerprint: Fingerprint
+    abilities: Abilities
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
+class Request:
+    """One greedy request: every sampling parameter that could change a greedy answer is sent with it."""
+
+    prompt: Prompt
+    rendering: Rendering
+    max_tokens: int
+    top_logprobs: int = 0
+    """How many of the most likely tokens to return at each position; 0 asks for no logprobs at all."""
+    stream: bool = False
+    """Ask for the answer in pieces; what comes out is the same `Answer`, with the time of the first token."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back, in one vocabulary. See `records.Completion` for the fields."""
+
+    text: str
+    finish: Finish
+    ids: tuple[int, ...] | None = None
+    stop: str | int | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    timing: Timing | None = None
+    speculation: Speculation | None = None
+    top: tuple[tuple[TokenLogprob, ...], ...] | None = None
+    surplus: int = 0
+    notes: tuple[str, ...] = ()
+    """Defects of this answer that are no difference, such as "counts 8 tokens but returned 7 ids"."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a server thinks of one given token after a given prefix. ``rank`` counts from 1 (the argmax)."""
+
+    id: int
+    logprob: float
+    rank: int | None
+    top: tuple[TokenLogprob, ...]
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Draft counters of a server since its start; differences over a run tell what speculation did in it."""
+
+    drafted: int
+    accepted: int
+    verify_steps: int | None = None
+    per_position: dict[int, int] = field(default_factory=dict)
+
+
+class Server(Protocol):
+    """One server of one engine.
+
+    All methods raise `verifier.errors.ServerError` when the server gives no usable answer.
+    """
+
+    engine: ClassVar[str]
+    http: Http
+
+    @classmethod
+    async def recognise(cls, http: Http) -> bool:
+        """Whether the server at ``http`` is of this engine. Costs at most two requests and generates nothing."""
+        ...
+
+    async def identify(self) -> Identity:
+        """What the server is and can do. May generate one token to see what an answer carries."""
+        ...
+
+    async def render(self, prompt: Prompt) -> Rendering:
+        """The prompt as it will be sent to BOTH servers: token ids where the engine gives and takes them."""
+        ...
+
+    async def generate(self, request: Request) -> Answer:
+        """One greedy answer."""
+        ...
+
+    async def next_token(self, ids: tuple[int, ...], top: int) -> tuple[TokenLogprob, ...]:
+        """The ``top`` most likely tokens after ``ids``, best first, by a fresh prefill. Not on a speculative server."""
+        ...
+
+    async def score(self, ids: tuple[int, ...], start: int, top: int) -> tuple[Scored, ...]:
+        """Each token of ``ids[start:]`` in the distribution after the tokens before it, by one prefill.
+
+        Only where `Abilities.scoring` is ``"prefill"``; other adapters raise `ServerError` of kind ``no-scoring``.
+        Requires 1 <= start <= len(ids). Not on a speculative server.
+        """
+        ...
+
+    async def pieces(self, ids: tuple[int, ...]) -> dict[int, str]:
+        """The text of each token by itself; empty where the engine cannot tell. A part of a character is U+FFFD."""
+        ...
+
+    async def counters(self) -> Counters | None:
+        """Draft counters since the server's start, or ``None`` where it does not publish them."""
+        ...

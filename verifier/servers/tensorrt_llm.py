@@ -1,0 +1,178 @@
+"""TensorRT-LLM's `trtllm-serve`: `/v1/completions` with token ids in, and ids or text out.
+
+Facts about its answers: a request with an unknown field is refused; ids come with ``detokenize: false`` and then there
+is no text; logprobs on a server that speculates ended the process in some versions and are refused in others, so they
+are asked for only where the caller asks; it cannot score a given text; its settings are not told.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from msgspec import UNSET
+
+from verifier.errors import ServerError
+from verifier.records import (
+    Abilities,
+    Finding,
+    Fingerprint,
+    Parameters,
+    Prompt,
+    Rendering,
+    SpeculationSettings,
+    TokenLogprob,
+)
+from verifier.servers import fields
+from verifier.servers.completions import CHAT, COMPLETIONS, ask, engine_sampling
+from verifier.servers.ending import bounded
+from verifier.servers.findings import NO_PROBE, hidden_switch, no_ids, untold
+from verifier.servers.http import Http
+from verifier.servers.names import model_name
+from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
+from verifier.servers.tokenizing import conversation
+from verifier.servers.vocabulary import Vocabulary
+
+NO_TEXT = Finding(
+    "no-text",
+    "TensorRT-LLM gives token ids or text, not both: the ids were chosen, and answers to raw prompts have no text.",
+)
+
+
+class TensorRTLLM:
+    """One trtllm-serve server."""
+
+    engine: ClassVar[str] = "tensorrt-llm"
+
+    def __init__(self, http: Http) -> None:
+        self.http = http
+        self.vocabulary = Vocabulary()
+        self._model: str | None = None
+        self._ends: set[int] = set()
+        self._drafted = self._accepted = self._steps = 0
+
+    @classmethod
+    async def recognise(cls, http: Http) -> bool:
+        models = fields.mapping(await http.has("/v1/models"))
+        return fields.first(models.get("data")).get("owned_by") == "tensorrt_llm"
+
+    async def identify(self) -> Identity:
+        await self._ready()
+        version = fields.text(fields.mapping(await self.http.has("/version")).get("version"))
+        info = fields.mapping(await self.http.has("/server_info"))
+        probe = await self._probe()
+        choice = fields.first(probe.get("choices"))
+        speculates = (fields.number(choice.get("avg_decoded_tokens_per_iter")) or 0.0) > 1.0
+        counters = await self.counters()
+        fingerprint = Fingerprint(
+            engine=self.engine,
+            version=fields.known(version),
+            model=fields.known(model_name(self._model)),
+            slots=fields.known(fields.whole(info.get("max_batch_size"))),
+            speculation=SpeculationSettings("unknown") if speculates or (counters and counters.drafted) else UNSET,
+        )
+        abilities = Abilities(
+            token_ids=bool(choice.get("token_ids")) if probe else None,
+            prompt_ids=True,
+            scoring=False,
+            draft_counters="metrics" if counters else "request",
+            chat_template=None,
+            detokenize=False,
+        )
+        findings = [] if probe else [NO_PROBE]
+        findings += [NO_TEXT] if abilities.token_ids else no_ids(abilities)
+        findings.append(hidden_switch("relaxed or typical acceptance, or a forced number of accepted tokens,"))
+        return Identity(fingerprint, abilities, (*findings, *untold(fingerprint)))
+
+    async def _ready(self) -> None:
+        if self._model is None:
+            models = fields.mapping(await self.http.get("/v1/models"))
+            self._model = fields.text(fields.first(models.get("data")).get("id"))
+
+    async def _probe(self) -> dict[str, Any]:
+        try:
+            body = self._sampling(Parameters()) | {"prompt": "a", "max_tokens": 2}
+            return fields.mapping(await self.http.generate(COMPLETIONS, body))
+        except ServerError as error:
+            if error.down:
+                raise
+            return {}
+
+    def _sampling(self, parameters: Parameters) -> dict[str, Any]:
+        """Every field is one of its `CompletionRequest`, where 0 stands for all tokens in ``top_k``."""
+        return engine_sampling(parameters) | {
+            "model": self._model or "",
+            "top_k": 0,
+            "use_beam_search": False,
+            "detokenize": False,
+        }
+
+    async def render(self, prompt: Prompt) -> Rendering:
+        """Ids of a raw text. Messages stay messages: this engine gives nobody the ids of a rendered conversation."""
+        if prompt.text is None:
+            return Rendering(prompt.id, prompt.digest, messages=prompt.messages)
+        reply = fields.mapping(await self._tokenize(prompt.text))
+        ids = fields.integers(reply.get("tokens"))
+        if not ids:
+            return Rendering(prompt.id, prompt.digest, text=prompt.text)
+        self.vocabulary.learn(ids)
+        return Rendering(prompt.id, prompt.digest, ids=ids)
+
+    async def _tokenize(self, text: str) -> Any:
+        try:
+            return await self.http.ask("/_internal/tokenize", {"prompt": text})
+        except ServerError as error:
+            if error.down or error.kind == "timeout":
+                raise
+            return {}
+
+    async def generate(self, request: Request) -> Answer:
+        await self._ready()
+        parameters, rendering = request.prompt.parameters, request.rendering
+        if rendering.messages is not None and rendering.ids is None:
+            body = self._chat_sampling(parameters) | conversation(rendering.messages, parameters)
+            if request.top_logprobs:
+                body |= {"logprobs": True, "top_logprobs": request.top_logprobs}
+            return await ask(self.http, CHAT, body | {"max_tokens": request.max_tokens}, request)
+        await self.vocabulary.check(rendering.ids or (), self.http.url)
+        body = self._sampling(parameters) | {"max_tokens": request.max_tokens}
+        body["prompt"] = rendering.ids if rendering.ids is not None else rendering.text
+        if request.top_logprobs:
+            body["logprobs"] = request.top_logprobs
+        answer = await ask(self.http, COMPLETIONS, body, request)
+        self.vocabulary.learn(answer.ids)
+        if isinstance(answer.stop, int):
+            self._ends.add(answer.stop)
+        return bounded(answer, request.max_tokens, set() if parameters.ignore_eos else self._ends)
+
+    def _chat_sampling(self, parameters: Parameters) -> dict[str, Any]:
+        body = self._sampling(parameters)
+        # The chat request has no switch between ids and text.
+        del body["detokenize"]
+        return body
+
+    async def next_token(self, ids: tuple[int, ...], top: int) -> tuple[TokenLogprob, ...]:
+        raise ServerError(
+            "no-logprobs",
+            f"{self.http.url}: TensorRT-LLM names the tokens of its logprobs by text, which several tokens can share.",
+            "Take the evidence from another engine with the same model, or go without.",
+        )
+
+    async def score(self, ids: tuple[int, ...], start: int, top: int) -> tuple[Scored, ...]:
+        raise ServerError("no-scoring", "TensorRT-LLM cannot score a given text.", "Take another engine as reference.")
+
+    async def pieces(self, ids: tuple[int, ...]) -> dict[int, str]:
+        return {}
+
+    async def counters(self) -> Counters | None:
+        """Sums over the iterations that the server has told so far: it tells each of them once."""
+        try:
+            told = await self.http.get("/metrics")
+        except ServerError as error:
+            if error.down:
+                raise
+            return None
+        stats = [fields.mapping(entry.get("specDecodingStats")) for entry in fields.mappings(told)]
+        self._drafted += sum(fields.whole(entry.get("numDraftTokens")) or 0 for entry in stats)
+        self._accepted += sum(fields.whole(entry.get("numAcceptedTokens")) or 0 for entry in stats)
+        self._steps += sum(fields.whole(entry.get("numRequestsWithDraftTokens")) or 0 for entry in stats)
+        return Counters(self._drafted, self._accepted, self._steps or None) if self._drafted else None

@@ -1,0 +1,147 @@
+"""Text to ids and back through the server's own tokenizer, as SGLang and vLLM offer it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from verifier.errors import ServerError
+from verifier.records import Message, Parameters, Prompt, Rendering
+from verifier.servers import fields
+from verifier.servers.http import Http
+
+_NOT_OFFERED = {"status-404", "status-405", "status-501"}
+_FIELD_MISSING = re.compile(r"required|missing", re.IGNORECASE)
+
+
+def conversation(messages: tuple[Message, ...], parameters: Parameters) -> dict[str, Any]:
+    """The fields of a chat request that decide how the prompt is rendered."""
+    body: dict[str, Any] = {"messages": [{"role": message.role, "content": message.content} for message in messages]}
+    if parameters.chat_template_kwargs:
+        body["chat_template_kwargs"] = parameters.chat_template_kwargs
+    return body
+
+
+def once(ids: tuple[int, ...], added: tuple[int, ...]) -> tuple[int, ...]:
+    """Ids that begin with ``added`` once, where they begin with it twice: a text may carry its own BOS already."""
+    while added and ids[: 2 * len(added)] == added * 2:
+        ids = ids[len(added) :]
+    return ids
+
+
+class Texts:
+    """The tokenizer of one server, behind ``/tokenize`` and ``/detokenize``. Both engines pass over unknown fields."""
+
+    def __init__(self, http: Http) -> None:
+        self.http = http
+        self.model: str | None = None
+        self._added: tuple[int, ...] | None = None
+
+    async def render(self, prompt: Prompt) -> Rendering:
+        """Ids of a prompt; its messages or text where this version of the server cannot give ids.
+
+        Raises:
+            ServerError: ``no-template`` for a prompt of messages only, when the model has no chat template.
+        """
+        ids = None
+        if prompt.messages:
+            try:
+                ids = await self.template(prompt.messages, prompt.parameters)
+            except ServerError as error:
+                if error.down or not _refused(error):
+                    raise
+                if prompt.text is None:
+                    if not _not_offered(error):
+                        raise _no_template(self.http.url, error) from None
+                    return Rendering(prompt.id, prompt.digest, messages=prompt.messages)
+        if ids is None:
+            text = prompt.text or ""
+            try:
+                ids = await self.tokenize(text)
+            except ServerError as error:
+                if error.down or not _not_offered(error):
+                    raise
+                return Rendering(prompt.id, prompt.digest, text=text)
+        return Rendering(prompt.id, prompt.digest, ids=ids)
+
+    async def template(self, messages: tuple[Message, ...], parameters: Parameters) -> tuple[int, ...]:
+        """Ids of a conversation, the model's turn opened."""
+        body = conversation(messages, parameters) | {"add_generation_prompt": True, "add_special_tokens": False}
+        return once(await self._ids(body), await self._specials())
+
+    async def tokenize(self, text: str) -> tuple[int, ...]:
+        """Ids of a raw text, with what the tokenizer puts before it."""
+        added = await self._specials()
+        return once(await self._ids({"prompt": text, "add_special_tokens": True}), added)
+
+    async def _specials(self) -> tuple[int, ...]:
+        """What the tokenizer puts before a text: BOS as a rule."""
+        if self._added is None:
+            full = await self._ids({"prompt": "a", "add_special_tokens": True})
+            bare = await self._ids({"prompt": "a", "add_special_tokens": False})
+            self._added = full[: len(full) - len(bare)] if full[len(full) - len(bare) :] == bare else ()
+        return self._added
+
+    async def _ids(self, body: dict[str, Any]) -> tuple[int, ...]:
+        if self.model is not None:
+            body = {"model": self.model} | body
+        ids = fields.integers(fields.mapping(await self.http.ask("/tokenize", body)).get("tokens"))
+        if ids is None:
+            raise ServerError("no-token-ids", f"{self.http.url}/tokenize returned no token ids.", "Update the server.")
+        return ids
+
+    async def template_digest(self) -> str | None | UnsetType:
+        """A digest of how a fixed conversation is rendered; ``None`` without a template, `UNSET` if it is not told."""
+        try:
+            return fields.digest(await self.template((Message("user", "a"),), Parameters()))
+        except ServerError as error:
+            if error.down:
+                raise
+            return None if _refused(error) and not _not_offered(error) else UNSET
+
+    async def decode(self, ids: list[int]) -> str | None:
+        """The text of ids, or ``None`` when the server does not take them."""
+        body: dict[str, Any] = {"tokens": ids, "skip_special_tokens": False}
+        if self.model is not None:
+            body["model"] = self.model
+        try:
+            reply = fields.mapping(await self.http.ask("/detokenize", body))
+        except ServerError as error:
+            if error.down:
+                raise
+            return None
+        found = reply.get("text")
+        return fields.text(found if found is not None else reply.get("prompt"))
+
+    async def decode_all(self, ids: tuple[int, ...]) -> str:
+        """The text of ids; empty when the server cannot tell."""
+        return await self.decode(list(ids)) or ""
+
+    async def pieces(self, ids: tuple[int, ...]) -> dict[int, str]:
+        """The text of each token by itself; empty where the server cannot tell."""
+        pieces: dict[int, str] = {}
+        for token in dict.fromkeys(ids):
+            text = await self.decode([token])
+            if text is None:
+                return {}
+            pieces[token] = text
+        return pieces
+
+
+def _refused(error: ServerError) -> bool:
+    return re.fullmatch(r"status-(4(?!01|03|29)\d\d|501)", error.kind) is not None
+
+
+def _not_offered(error: ServerError) -> bool:
+    """Whether the endpoint, or the use of it, is newer than this server."""
+    return error.kind in _NOT_OFFERED or (_refused(error) and _FIELD_MISSING.search(error.message) is not None)
+
+
+def _no_template(url: str, error: ServerError) -> ServerError:
+    return ServerError(
+        "no-template",
+        f"{url} cannot render messages, and this prompt is messages only: {error.message}",
+        "Give the prompt as raw text in its `prompt` field too, or use a model with a chat template.",
+    )
