@@ -12,6 +12,8 @@ from hypothesis import settings
 from verifier import demo
 from verifier.demo import Pair
 
+pytest_plugins = ["pytester"]
+
 # Time is never asserted: the machine may be busy.
 settings.register_profile("lossless", deadline=None)
 settings.load_profile("lossless")

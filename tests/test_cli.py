@@ -91,14 +91,13 @@ def test_both_servers_get_the_same_ids_and_only_the_reference_is_asked_for_logpr
 def test_a_near_tie_is_near_lossless_or_explained_by_rounding(lossless: Any, tmp_path: Path) -> None:
     with MockServer("llama.cpp") as ref, MockServer("llama.cpp", wrong=Wrong(flip_at=6), **SPEC) as spec:
         done = lossless("check", "--spec", spec.url, "--ref", ref.url, "--json")
-    rows = done.json["comparisons"]
+    rows = [row for row in done.json["comparisons"] if row["cls"] != "exact"]
+    assert rows
     for row in rows:
-        assert row["alignment"]["first"]["token"] == 6
-        (at,) = row["splits"]
+        at = row["splits"][0]
+        assert at["index"] == row["alignment"]["first"]["token"] >= 6
         # Whether the second choice is near enough is the model's matter; the verdict must follow the gap.
-        expected = "none" if at["gap"] <= at["tolerance"] else "speculation"
-        assert row["fault"] == expected
-        assert at["index"] == 6
+        assert row["fault"] == ("none" if at["gap"] <= at["tolerance"] else "speculation")
     assert done.code == (1 if any(row["fault"] == "speculation" for row in rows) else 0)
 
 
@@ -191,7 +190,8 @@ def test_a_golden_of_other_prompts_or_tokens_is_refused(lossless: Any, tmp_path:
     with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
         lossless("record", "--ref", ref.url, "-o", golden)
         code = run(["check", "--spec", spec.url, "--golden", str(golden), "--prompts", "seed8", "--out", str(tmp_path)])
-        assert code == 2
+        assert code == 3
+        assert not [body for body in spec.state.posted("/completion") if body["n_predict"] > 1]
         assert run(["check", "--spec", spec.url, "--golden", str(golden), "--max-tokens", "9"]) == 2
 
 
@@ -201,10 +201,11 @@ def test_a_changed_prompt_is_stale_and_not_a_difference(lossless: Any, tmp_path:
         lossless("record", "--ref", ref.url, "-o", golden)
         prompts.write_text(prompts.read_text().replace('"one"', '"changed"'))
         done = lossless("check", "--spec", spec.url, "--golden", golden, "--prompts", prompts, "--json")
-    assert done.code == 4
-    classes = {row["prompt_id"]: row["cls"] for row in done.json["comparisons"]}
-    assert classes == {"a": "error", "b": "exact", "c": "exact"}
-    assert any(finding["name"] == "stale-golden" for finding in done.json["findings"])
+    assert (done.code, done.json["verdict"]) == (3, "INCONCLUSIVE")
+    assert {row["prompt_id"]: row["cls"] for row in done.json["comparisons"]} == {"b": "exact", "c": "exact"}
+    (told,) = [finding for finding in done.json["findings"] if finding["name"] == "stale-golden"]
+    assert told["prompt_id"] == "a"
+    assert "the text of the prompt has changed" in told["message"]
 
 
 # Trouble
@@ -246,8 +247,8 @@ def test_the_same_command_asks_only_for_what_is_missing(lossless: Any, tmp_path:
             second = lossless("check", "--spec", f":{port}", "--ref", ref.url, "--json")
             again = len(spec.state.posted("/completion")), len(ref.state.posted("/completion"))
         assert (second.code, second.json["verdict"]) == (0, "LOSSLESS")
-        # One probe on each side and the one missing answer.
-        assert (again[0] - asked[0], again[1] - asked[1]) == (2, 1)
+        # Two probes on each side, at the beginning and the end, and the one missing answer.
+        assert (again[0] - asked[0], again[1] - asked[1]) == (3, 2)
     assert len(list((tmp_path / "out").glob("*/run.jsonl"))) == 1
 
 

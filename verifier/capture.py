@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,11 @@ MOST_REFUSALS = 3
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass of one arm over all prompts. ``run`` counts the passes of an arm from 0."""
+    """One pass of one arm over all prompts. ``run`` counts the passes of an arm from 0.
+
+    ``backwards`` goes through the rendered prompts from the last to the first, so that what a server keeps from one
+    request to the next is not the same in both passes.
+    """
 
     arm: Arm
     run: int = 0
@@ -31,6 +35,7 @@ class Pass:
     capped: bool = False
     concurrency: int = 1
     top_logprobs: int = 0
+    backwards: bool = False
 
     def limit(self, prompt: Prompt) -> int:
         """Tokens that an answer to this prompt may have: its own limit, cut down only where the user set one."""
@@ -76,7 +81,7 @@ async def capture(server: Server, job: Pass, prompts: Prompts, store: Store, emi
     """
     done = sum(store.has_completion(job.arm, prompt.id, job.run) for prompt in prompts)
     emit(StageStarted("generate", len(prompts), done, job.arm, job.run))
-    waiting = iter(prompts)
+    waiting = _backwards(store) if job.backwards else iter(prompts)
     refusals = 0
 
     async def worker() -> None:
@@ -99,6 +104,13 @@ async def capture(server: Server, job: Pass, prompts: Prompts, store: Store, emi
             emit(Advanced("generate", job.arm, job.run, tokens))
 
     await run_all(worker() for _ in range(job.concurrency))
+
+
+def _backwards(store: Store) -> Iterator[Prompt]:
+    for prompt_id in reversed(store.prompt_ids()):
+        rendering = store.rendering(prompt_id)
+        if rendering is not None and rendering.prompt is not None:
+            yield rendering.prompt
 
 
 async def _answer(server: Server, job: Pass, prompt: Prompt, store: Store, emit: Handler) -> Completion:

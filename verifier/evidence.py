@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from verifier.compare.evidence import judge
+from verifier.compare.tolerance import FULL_SAMPLE, gap_change, measured
 from verifier.errors import ServerError
-from verifier.records import Abilities, Completion, Parameters, Prompt, Rendering, Split, TokenLogprob, Tolerance
+from verifier.golden import Run
+from verifier.records import (
+    Abilities,
+    Completion,
+    Measurement,
+    Parameters,
+    Prompt,
+    Rendering,
+    Scored,
+    ServerRecord,
+    Split,
+    TokenLogprob,
+    Tolerance,
+)
 from verifier.servers.protocol import Request, Server
 
 TOP = 10
@@ -26,7 +41,7 @@ class Evidence:
     """Splits of one speculative answer in order, and how much of the answer they speak for."""
 
     splits: tuple[Split, ...]
-    scored: Literal["none", "first", "all"]
+    scored: Scored
 
 
 NO_EVIDENCE = Evidence((), "none")
@@ -43,6 +58,9 @@ def from_probed_run(
     if ref.ids is None or probed.ids is None or spec.ids is None or probed.top is None:
         return None
     if index >= len(spec.ids) or index >= len(probed.ids) or probed.ids[:index] != spec.ids[:index]:
+        return None
+    if probed.ids[index : index + 1] != ref.ids[index : index + 1]:
+        # Asked for logprobs, the reference said something else here: what it thinks then is not what it thought before.
         return None
     top = probed.top[index] if index < len(probed.top) else ()
     if not top:
@@ -162,3 +180,84 @@ def _overruled(first: Split) -> Split:
         source="one-token",
         rank=1,
     )
+
+
+NARROW = 2.0
+"""Nats. Positions where the two most likely tokens are no further apart are measured: there rounding can decide."""
+
+MOST_SCORED = 8
+"""Answers that are scored by prefill to measure the tolerance; a few thousand positions say enough."""
+
+
+async def measure(server: Server, record: ServerRecord, run: Run, probed: int) -> Measurement | None:
+    """How far the reference's decode and prefill are apart, from its own answers with logprobs.
+
+    By prefill of whole answers where the server can score; otherwise one token at a time at `FULL_SAMPLE` positions,
+    the narrowest gap of each answer first.
+
+    Args:
+        probed: the pass of the reference that has logprobs.
+
+    Raises:
+        ServerError: when the reference does not answer.
+    """
+    if record.abilities.scoring == "prefill":
+        changes = await _changes_by_prefill(server, run, probed)
+    elif record.abilities.scoring == "one-token":
+        changes = await _changes_by_token(server, run, probed)
+    else:
+        changes = []
+    return measured(record.fingerprint, changes)
+
+
+async def _changes_by_prefill(server: Server, run: Run, probed: int) -> list[float]:
+    changes: list[float] = []
+    answers = 0
+    for prompt_id in run.prompt_ids():
+        completion, rendering = run.completion("ref", prompt_id, probed), run.rendering(prompt_id)
+        if completion is None or rendering is None or not (completion.ids and completion.top and rendering.ids):
+            continue
+        scored = await server.score(rendering.ids + completion.ids, len(rendering.ids), TOP)
+        for top, again in zip(completion.top, scored, strict=False):
+            change = gap_change(top, again.top) if _is_narrow(top) else None
+            if change is not None:
+                changes.append(change)
+        answers += 1
+        if answers >= MOST_SCORED:
+            break
+    return changes
+
+
+async def _changes_by_token(server: Server, run: Run, probed: int) -> list[float]:
+    """The narrowest position of each answer, then the second narrowest of each, until the sample is full."""
+    ranked: list[list[tuple[str, int]]] = []
+    for prompt_id in run.prompt_ids():
+        completion = run.completion("ref", prompt_id, probed)
+        if completion is None or not completion.top:
+            continue
+        narrow = [(width(top), index) for index, top in enumerate(completion.top) if _is_narrow(top)]
+        ranked.append([(prompt_id, index) for _, index in sorted(narrow)[:FULL_SAMPLE]])
+        if len(ranked) >= FULL_SAMPLE:
+            break
+    turns = [places[turn] for turn in range(FULL_SAMPLE) for places in ranked if turn < len(places)]
+    changes: list[float] = []
+    for prompt_id, index in turns[:FULL_SAMPLE]:
+        completion, rendering = run.completion("ref", prompt_id, probed), run.rendering(prompt_id)
+        assert completion is not None and completion.ids is not None and completion.top is not None  # noqa: S101
+        if rendering is None or rendering.ids is None:
+            continue
+        again = await server.next_token(rendering.ids + completion.ids[:index], TOP)
+        change = gap_change(completion.top[index], again)
+        if change is not None:
+            changes.append(change)
+    return changes
+
+
+def width(top: Sequence[TokenLogprob]) -> float:
+    """The gap between the two most likely tokens, nats; infinite where there are not two."""
+    logprobs = sorted((entry.logprob for entry in top), reverse=True)
+    return logprobs[0] - logprobs[1] if len(logprobs) > 1 else math.inf
+
+
+def _is_narrow(top: Sequence[TokenLogprob]) -> bool:
+    return width(top) <= NARROW

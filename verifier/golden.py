@@ -1,11 +1,12 @@
 """The JSON Lines store of runs and goldens: append-only, flushed line by line, locked while written, resumable.
 
 Memory holds one integer a record (where it lies in the file), not the records: a run of ten thousand answers is read
-back one at a time.
+back one at a time. What a line looks like is in `lines`.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import os
@@ -15,10 +16,11 @@ from types import TracebackType
 from typing import BinaryIO, TypeVar
 
 import jsonlines
-import msgspec
 from typing_extensions import Buffer, Self
 
+from verifier.compressed import is_compressed, open_plain
 from verifier.errors import DiskError, StoreError
+from verifier.lines import decode, decode_fast, encode, unpacked
 from verifier.records import (
     SCHEMA_VERSION,
     Arm,
@@ -28,15 +30,13 @@ from verifier.records import (
     Failure,
     Finding,
     Header,
+    Measurement,
     Prompt,
     Record,
     Rendering,
     ServerRecord,
     Summary,
 )
-
-_DECODER: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
-_ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 R = TypeVar("R", Completion, Rendering, Comparison, Failure)
 
@@ -73,23 +73,37 @@ class _Lines:
 
 
 def read(path: Path) -> Iterator[tuple[int, Record]]:
-    """Every record of a file with its byte offset, validated one by one.
+    """Every record of a file with its byte offset (in the plain file), validated one by one.
 
     A last line without its newline was being written when the writer died; it is left out.
 
     Raises:
         StoreError: naming file, line and field, when a line is no record of this version.
     """
+    with _opened(path) as file:
+        for offset, record in _scan(path, file):
+            yield offset, unpacked(record)
+
+
+def _opened(path: Path) -> BinaryIO:
     try:
-        with path.open("rb") as file:
-            lines = _Lines(file)
-            reader = jsonlines.Reader(lines, loads=_decode)
-            for number, record in enumerate(reader, 1):
-                if number == 1:
-                    _check_version(path, record)
-                yield lines.offset, record
+        return open_plain(path)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}", "Check the path.") from None
+
+
+def _scan(path: Path, file: BinaryIO) -> Iterator[tuple[int, Record]]:
+    """Every record with its offset, logprobs as they lie in the file."""
+    lines = _Lines(file)
+    schema = SCHEMA_VERSION
+    try:
+        reader = jsonlines.Reader(lines, loads=lambda line: decode_fast(line, schema))  # type: ignore[arg-type]
+        for number, record in enumerate(reader, 1):
+            if number == 1:
+                schema = _version(path, record)
+            yield lines.offset, record
     except jsonlines.InvalidLineError as error:
-        if lines.torn:
+        if lines.torn and not is_compressed(path):
             return
         raise StoreError(
             f"{path}, line {error.lineno}: {error.__cause__ or error}",
@@ -99,20 +113,22 @@ def read(path: Path) -> Iterator[tuple[int, Record]]:
         raise StoreError(f"{path} cannot be read: {error.strerror}", "Check the path.") from None
 
 
-def _decode(line: str | bytes) -> Record:
-    try:
-        return _DECODER.decode(line)
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from None
-
-
-def _check_version(path: Path, record: Record) -> None:
+def _version(path: Path, record: Record) -> int:
     if not isinstance(record, Header):
         raise StoreError(f"{path} does not begin with a header.", "Is this a file that `lossless` wrote?")
     if record.schema > SCHEMA_VERSION:
         raise StoreError(
             f"{path} has format {record.schema}; this version reads up to {SCHEMA_VERSION}.", "Update `lossless`."
         )
+    return record.schema
+
+
+def _is_record(line: bytes, schema: int) -> bool:
+    try:
+        decode_fast(line, schema)
+    except ValueError:
+        return False
+    return True
 
 
 class Run:
@@ -130,15 +146,21 @@ class Run:
         self.summary: Summary | None = None
         self.findings: list[Finding] = []
         self.drafts: list[Drafts] = []
+        self.measurement: Measurement | None = None
         self._renderings: dict[str, int] = {}
         self._completions: dict[tuple[Arm, int, str], int] = {}
+        self._passes: set[tuple[Arm, int]] = set()
         self._failures: dict[tuple[Arm, int, str], int] = {}
         self._comparisons: dict[str, int] = {}
-        for offset, record in read(path):
-            self._index(offset, record)
-        if not hasattr(self, "header"):
-            raise StoreError(f"{path} is empty.", "Record it again.")
-        self._file = path.open("rb")
+        self._file = _opened(path)
+        try:
+            for offset, record in _scan(path, self._file):
+                self._index(offset, record)
+            if not hasattr(self, "header"):
+                raise StoreError(f"{path} is empty.", "Record it again.")
+        except BaseException:
+            self._file.close()
+            raise
 
     def _index(self, offset: int, record: Record) -> None:
         if isinstance(record, Header):
@@ -150,6 +172,7 @@ class Run:
         elif isinstance(record, Completion):
             key = (record.arm, record.run, record.prompt_id)
             self._completions[key] = offset
+            self._passes.add((record.arm, record.run))
             self._failures.pop(key, None)
         elif isinstance(record, Failure):
             self._failures[record.arm, record.run, record.prompt_id] = offset
@@ -157,6 +180,8 @@ class Run:
             self._comparisons[record.prompt_id] = offset
         elif isinstance(record, Drafts):
             self.drafts.append(record)
+        elif isinstance(record, Measurement):
+            self.measurement = record
         elif isinstance(record, Finding):
             if record not in self.findings:
                 self.findings.append(record)
@@ -166,16 +191,35 @@ class Run:
     def _at(self, offset: int | None, kind: type[R]) -> R | None:
         if offset is None:
             return None
-        self._file.seek(offset)
-        record = _decode(self._file.readline())
+        record = self.at(offset)
         assert isinstance(record, kind)  # noqa: S101 - the index above put it there
         return record
+
+    def scan(self) -> Iterator[tuple[int, Record]]:
+        """Every record with its offset, in the order of the file. Its logprobs are only to be had from `at`.
+
+        Nothing else may be read from the file until this has come to its end.
+        """
+        self._file.seek(0)
+        yield from _scan(self.path, self._file)
+
+    def at(self, offset: int) -> Record:
+        """The record that begins at a byte of the plain file."""
+        self._file.seek(offset)
+        return decode(self._file.readline(), self.header.schema)
 
     def rendering(self, prompt_id: str) -> Rendering | None:
         return self._at(self._renderings.get(prompt_id), Rendering)
 
     def completion(self, arm: Arm, prompt_id: str, run: int = 0) -> Completion | None:
         return self._at(self._completions.get((arm, run, prompt_id)), Completion)
+
+    def completions(self, prompt_id: str) -> Iterator[Completion]:
+        """Every answer to one prompt, by arm and run."""
+        for arm, run in sorted(self._passes):
+            completion = self.completion(arm, prompt_id, run)
+            if completion is not None:
+                yield completion
 
     def failure(self, arm: Arm, prompt_id: str, run: int = 0) -> Failure | None:
         return self._at(self._failures.get((arm, run, prompt_id)), Failure)
@@ -243,6 +287,8 @@ class Store(Run):
 
     def __init__(self, path: Path, header: Header | None = None) -> None:
         """Open ``path`` for appending; ``header`` begins a new file, and without it the file is resumed."""
+        if is_compressed(path):
+            raise StoreError(f"{path} is compressed and cannot be appended to.", "Write a plain .jsonl.")
         try:
             if not path.parent.is_dir():
                 path.parent.mkdir(parents=True)
@@ -257,21 +303,34 @@ class Store(Run):
         try:
             self._lock(path)
             self.torn = self._mend_last_line(path)
-            self._writer = jsonlines.Writer(self._output, dumps=_ENCODER.encode)
+            self._schema = SCHEMA_VERSION if header is None else header.schema
+            self._writer = jsonlines.Writer(self._output, dumps=lambda record: encode(record, self._schema))
             if header is not None:
                 self._writer.write(header)
             super().__init__(path)
+            # A file of an earlier version is gone on with in that version, or it could not be read back.
+            self._schema = self.header.schema
         except BaseException:
             self._output.close()
             raise
 
     def _lock(self, path: Path) -> None:
+        busy = StoreError(f"{path} is being written by another `lossless`.", "Wait for it, or choose another output.")
         try:
             fcntl.flock(self._output, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
+            if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
+                raise busy from None
             raise StoreError(
-                f"{path} is being written by another `lossless`.", "Wait for it, or choose another output."
+                f"{path} cannot be locked: {error.strerror}", "Choose an output on another file system."
             ) from None
+        try:
+            here = path.stat()
+        except FileNotFoundError:
+            raise busy from None
+        # Whoever held the lock before may have renamed the file to what it is called when it is finished.
+        if not os.path.samestat(here, os.fstat(self._output.fileno())):
+            raise busy
 
     def _mend_last_line(self, path: Path) -> bool:
         """Cut off a last line that was not written to its end; whether there was one.
@@ -293,9 +352,7 @@ class Store(Run):
             tail = file.read()
         if not tail:
             return False
-        try:
-            _decode(tail)
-        except ValueError:
+        if not any(_is_record(tail, schema) for schema in range(1, SCHEMA_VERSION + 1)):
             self._output.truncate(keep)
             return True
         self._output.write(b"\n")

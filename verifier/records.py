@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of the file format. It grows when a reader of the previous version would misread a file."""
 
 Arm = Literal["ref", "spec"]
@@ -40,6 +40,8 @@ Finish = Literal["eos", "stop", "length", "abort", "unknown"]
 """Why an answer ended: the model's own end token, a stop string or stop id of the request, max_tokens, the server."""
 Unit = Literal["token", "grapheme"]
 ReconvergenceKind = Literal["none", "transient", "tail-sync"]
+Scored = Literal["none", "first", "all"]
+"""How much of a speculative answer the reference was asked about: nothing, its first split, or all of it."""
 SuiteVerdict = Literal["INVALID", "LOSSY", "INCONCLUSIVE", "NEAR-LOSSLESS", "LOSSLESS"]
 
 
@@ -313,6 +315,18 @@ class Tolerance(Struct, frozen=True):
     confidence: Literal["high", "medium", "low"]
 
 
+class Measurement(Struct, frozen=True, tag="measurement", omit_defaults=True):
+    """How far the reference's own decode and prefill are apart: the basis of a measured tolerance. Nats.
+
+    ``rms`` and ``largest`` are of the change of the gap between the two most likely tokens over ``samples`` positions.
+    """
+
+    tolerance: Tolerance
+    samples: int
+    rms: float
+    largest: float
+
+
 class Comparison(Struct, frozen=True, tag="comparison", omit_defaults=True):
     """The verdict on one prompt, with what it rests on."""
 
@@ -333,6 +347,9 @@ class Comparison(Struct, frozen=True, tag="comparison", omit_defaults=True):
     ref_speed: float | None = None
     spec_speed: float | None = None
     """Decode tokens per second."""
+    scored: Scored = "none"
+    notes: tuple[str, ...] = ()
+    """What else is different about the two answers: broken JSON, an open tool call, signs of breakdown."""
 
 
 class Drafts(Struct, frozen=True, tag="drafts", omit_defaults=True):
@@ -358,6 +375,40 @@ class Finding(Struct, frozen=True, tag="finding", omit_defaults=True):
     prompt_id: str | None = None
 
 
+class NoiseFloor(Struct, frozen=True, array_like=True):
+    """How often, in one category, the reference differs from itself and the speculative server from it."""
+
+    prompts: int
+    ref_differs: int
+    spec_differs: int
+
+
+class Statistics(Struct, frozen=True, omit_defaults=True):
+    """What a run says about rates. Intervals are 95%, two-sided; hazards are divergences per token exposed.
+
+    ``p_value`` is of the exact one-sided McNemar test that speculation adds differences to those that the reference
+    has with itself, over all prompts; ``excess`` names the categories where that is significant after Holm's
+    correction, ``"all"`` standing for the pooled test. ``smallest_answer_rate`` and ``smallest_token_rate`` are the
+    smallest effects that this run would have shown with 95% probability.
+    """
+
+    exact_share: float
+    exact_low: float
+    exact_high: float
+    hazard: float | None = None
+    hazard_low: float | None = None
+    hazard_high: float | None = None
+    exposed_tokens: int = 0
+    ref_hazard: float | None = None
+    p_value: float | None = None
+    excess: tuple[str, ...] = ()
+    noise_floor: dict[str, NoiseFloor] = field(default_factory=dict)
+    noise_at_other_shape: bool = False
+    """Whether the reference was also asked at another concurrency, as a verify step is another shape too."""
+    smallest_answer_rate: float | None = None
+    smallest_token_rate: float | None = None
+
+
 class Summary(Struct, frozen=True, tag="summary", omit_defaults=True):
     """Last line of a run. ``complete`` is False when some prompt has no verdict because a server failed."""
 
@@ -373,7 +424,11 @@ class Summary(Struct, frozen=True, tag="summary", omit_defaults=True):
     spec_speed: float | None = None
     ref_repeats: tuple[int, int] | None = None
     """How many answers the reference repeated exactly, of how many asked twice."""
+    statistics: Statistics | None = None
+    policy: str = "lossless"
 
 
-Record = Header | ServerRecord | Rendering | Completion | Failure | Drafts | Comparison | Finding | Summary
+Record = (
+    Header | ServerRecord | Rendering | Completion | Failure | Drafts | Measurement | Comparison | Finding | Summary
+)
 """Every kind of line."""

@@ -5,6 +5,7 @@ Everything here is marked ``browser`` and is skipped where Chromium or Playwrigh
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.browser import chromium
 from tests.reports import builder
 from verifier.golden import Run
 from verifier.reports.html import write_html
@@ -21,9 +23,11 @@ from verifier.reports.html import write_html
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytest.importorskip("playwright")
-
-from tests.browser import chromium
+MISSING = [
+    name
+    for name, found in (("Chromium", chromium.EXECUTABLE), ("playwright", importlib.util.find_spec("playwright")))
+    if not found
+]
 
 Open = Callable[..., "Page"]
 
@@ -33,8 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.browser)
-            if not chromium.EXECUTABLE:
-                item.add_marker(pytest.mark.skip(reason="Chromium is not installed"))
+            if MISSING:
+                item.add_marker(pytest.mark.skip(reason=f"not installed: {', '.join(MISSING)}"))
 
 
 @pytest.fixture(scope="session")

@@ -70,7 +70,7 @@ def test_prompts_and_answers_are_searched(sample: Path, page_of: Open) -> None:
     settle(page, "document.getElementById('status').textContent === '6 of 12 prompts'")
     page.fill("#search", "(")
     settle(page, "document.getElementById('problem').textContent")
-    assert page.get_attribute("#search", "aria-invalid") is not None
+    assert page.get_attribute("#search", "aria-invalid") == "true"
 
 
 def test_prompts_are_sorted(sample: Path, page_of: Open) -> None:

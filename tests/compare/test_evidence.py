@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifier.compare.evidence import TIE, judge, tied, within
+from verifier.compare.evidence import TIE, beyond, judge, tied, within
 from verifier.records import TokenLogprob
 
 TOP = (TokenLogprob(7, -0.5), TokenLogprob(8, -0.9), TokenLogprob(9, -3.0))
@@ -31,6 +31,8 @@ def test_token_outside_the_list_is_a_lower_bound_that_excuses_nothing() -> None:
     assert (split.at_least, split.rank, split.spec_logprob) == (True, None, None)
     assert split.gap == pytest.approx(2.5)
     assert not within(split)
+    assert not beyond(split)
+    assert beyond(judge(0, 7, 1000, TOP, 2.0, "one-token"))
 
 
 def test_exact_tie_has_gap_zero_and_rank_one_and_names_both_tokens() -> None:

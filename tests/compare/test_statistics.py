@@ -231,7 +231,8 @@ def test_mcnemar_is_the_tail_of_a_fair_coin(spec_only: int, ref_only: int) -> No
     tail = sum(math.comb(n, k) for k in range(spec_only, n + 1)) / 2**n
     p = mcnemar_p(spec_only, ref_only)
     assert p == pytest.approx(tail)
-    assert mcnemar_p(spec_only + 1, ref_only) < p
+    # Close to 1 the difference, 2^-n at the least, is lost in a float.
+    assert mcnemar_p(spec_only + 1, ref_only) < p or p > 1 - 1e-12
     assert mcnemar_p(spec_only, ref_only + 1) >= p
 
 

@@ -13,7 +13,7 @@ from verifier.compare.degeneration import degeneration
 from verifier.compare.evidence import judge
 from verifier.compare.structure import structure
 from verifier.compare.verdict import Case, Ruling, decide
-from verifier.records import Arm, Completion, Finish, Prompt, TokenLogprob, Tolerance
+from verifier.records import Arm, Completion, Finish, Parameters, Prompt, TokenLogprob, Tolerance
 
 TOLERANCE = Tolerance(0.3, "floor of bfloat16", "medium")
 VOCABULARY: dict[str, int] = {}
@@ -197,7 +197,13 @@ def test_a_loop_on_the_speculative_side_alone_overrides_a_near_tie_at_the_first_
     spec = completion("spec", [f" w{i}" for i in range(20)] + [" ha", " hu"] * 90, finish="length")
     at = split(20, " w20", " ha", {" w20": -0.9, " ha": -1.1})
     looped = case(ref, spec, splits=(at,), scored="first")
-    assert ruled(looped) == ("diverged", "degeneration", "speculation")
+    assert ruled(looped) == ("diverged", "degeneration", "undetermined")
+
+
+def test_a_special_token_in_the_body_is_speculations_fault_without_further_evidence() -> None:
+    ref = completion("ref", KETTLE)
+    spec = completion("spec", [*KETTLE[:6], "<|im_start|>", *KETTLE[7:]])
+    assert ruled(case(ref, spec))[1:] == ("degeneration", "speculation")
 
 
 def test_a_loop_in_which_the_reference_itself_would_go_on_is_no_fault() -> None:
@@ -205,6 +211,33 @@ def test_a_loop_in_which_the_reference_itself_would_go_on_is_no_fault() -> None:
     spec = completion("spec", [f" w{i}" for i in range(20)] + [" ha", " hu"] * 90, finish="length")
     at = split(20, " w20", " ha", {" w20": -0.9, " ha": -1.1})
     assert ruled(case(ref, spec, splits=(at,), scored="all")) == ("diverged", "rounding", "none")
+
+
+def test_a_token_that_nothing_is_known_about_is_neither_blamed_nor_excused() -> None:
+    """It was not among the listed tokens, and even the last of those is near: the reference's choice is wide open."""
+    flat = judge(6, 0, 999, (TokenLogprob(0, -3.0), TokenLogprob(1, -3.1)), 0.3, "reference-run")
+    assert ruled(replace(near_tie(), splits=(flat,)))[1:] == ("undetermined", "undetermined")
+
+
+def test_an_ignored_penalty_is_told_from_a_wrong_token() -> None:
+    penalised = Prompt("p", text="Say it.", parameters=Parameters(repetition_penalty=1.5))
+    # Before penalties the speculative token is the most likely one; the penalty moved the reference away from it.
+    raw = judge(6, 0, 1, (TokenLogprob(1, -0.1), TokenLogprob(0, -2.5)), 0.3, "reference-run")
+    judged = replace(near_tie("first"), prompt=penalised, splits=(raw,))
+    assert ruled(judged) == ("diverged", "parameter-ignored", "speculation")
+    plain = replace(judged, prompt=Prompt("p", text="Say it."))
+    assert ruled(plain)[1] == "rounding"
+
+
+def test_an_end_in_spite_of_ignore_eos_is_a_parameter_ignored() -> None:
+    endless = Prompt("p", text="Say it.", parameters=Parameters(ignore_eos=True))
+    ref = completion("ref", [*KETTLE, "more", "and more"], finish="length")
+    judged = replace(case(ref, completion("spec", KETTLE)), prompt=endless)
+    assert ruled(judged)[1:] == ("parameter-ignored", "speculation")
+    swapped = replace(
+        judged, ref=msgspec.structs.replace(ref, finish="eos"), spec=msgspec.structs.replace(ref, arm="spec")
+    )
+    assert ruled(swapped)[1:] == ("parameter-ignored", "reference")
 
 
 def test_a_set_relaxation_is_named_as_the_cause() -> None:

@@ -24,6 +24,8 @@ VOCABULARY = FIRST_CHARACTER + len(CHARACTERS)
 MEMORY = 2
 """How many of the last tokens decide the next one: little enough that two answers run together again."""
 CANDIDATES = 24
+NEARLY_TIED = 0.12
+"""Nats between two tokens that rounding can confuse."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Wrong:
     """Where an answer leaves the model's own way; positions count generated tokens from 0."""
 
     flip_at: int | None = None
-    """Say the second most likely token there, with a gap that rounding can explain."""
+    """Say the second most likely token once, from there on where the two best are nearly tied (`NEARLY_TIED`)."""
     wrong_at: int | None = None
     """Say a token there that the model would never say."""
     repeat_from: int | None = None
@@ -75,12 +77,13 @@ def rank(ids: Sequence[int], token: int) -> int:
 
 def generate(prompt: Sequence[int], count: int, wrong: Wrong = RIGHT) -> list[int]:
     """``count`` tokens after a prompt, whether or not an end token is among them."""
-    ids = list(prompt)
+    ids, flipped = list(prompt), False
     for index in range(count):
         best = after(ids)
         token = best[0][0]
-        if index == wrong.flip_at:
-            token = best[1][0]
+        tied = best[0][1] - best[1][1] < NEARLY_TIED
+        if wrong.flip_at is not None and index >= wrong.flip_at and tied and not flipped:
+            token, flipped = best[1][0], True
         elif index == wrong.wrong_at:
             token = next(word for word in range(FIRST_WORD, VOCABULARY) if word not in dict(best))
         elif wrong.repeat_from is not None and index >= wrong.repeat_from:

@@ -33,6 +33,7 @@ from verifier.records import (
     Tolerance,
 )
 
+_TOLERANCE = 0.3
 _PIECE = re.compile(r" ?\w{1,6}|\s|.", re.DOTALL)
 
 
@@ -140,12 +141,11 @@ class Built:
                 cls,
                 cause,
                 fault,
-                "split-within-tolerance" if splits else "equal-ids",
-                "The gap at the split is within the tolerance." if splits else "Same ids, text and finish.",
+                *_why(cls, gap if splits else None),
                 language,
                 alignment,
                 splits,
-                Tolerance(0.3, "bf16 floor", "medium") if splits else None,
+                Tolerance(_TOLERANCE, "bf16 floor", "medium") if splits else None,
                 repeats,
                 acceptance,
                 42.0,
@@ -182,6 +182,17 @@ class Built:
             )  # fmt: skip
         self.store.close()
         return Run(self.path)
+
+
+def _why(cls: Class, gap: float | None) -> tuple[str, str]:
+    """Rule and reason as a verdict would give them."""
+    if cls == "exact":
+        return "identical", "Same ids, same text, same finish."
+    if gap is None:
+        return "no evidence", "Nothing tells what the reference thinks of the other token."
+    if gap > _TOLERANCE:
+        return "gap at the split", f"The emitted token lies {gap:.2f} nats below the reference's own."
+    return "gap at the split", f"Two tokens {gap:.3f} nats apart: arithmetic alone explains which one is first."
 
 
 CODE_REF = (

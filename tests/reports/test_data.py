@@ -42,6 +42,15 @@ def test_servers_are_compared_field_by_field(sample: Run) -> None:
     assert "attention backend" not in facts
 
 
+def test_what_the_summary_says_beyond_the_counts_is_named_in_words(sample: Run, golden: Run) -> None:
+    assert data.overview(sample).details == {
+        "acceptance length, tokens per verify step": 3.1,
+        "reference, decode tokens per second": 42.0,
+        "speculative, decode tokens per second": 101.5,
+    }
+    assert data.overview(golden).details == {}
+
+
 def test_verdicts_of_prompts_that_were_never_rendered_come_last(tmp_path: Path) -> None:
     built = builder.Built(tmp_path / "run.jsonl")
     built.verdict(Comparison("alone", "chat", "error", "server-error", "undetermined", "r", "No answer."))

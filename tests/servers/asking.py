@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from tests.mock_servers import MockServer, Wrong, model
 from verifier.records import Message, Parameters, Prompt
 from verifier.servers.http import Http
 from verifier.servers.identify import connect
@@ -16,6 +17,14 @@ T = TypeVar("T")
 TEXT = "The sea is"
 PROMPT = Prompt("p", text=TEXT)
 CHAT = Prompt("c", messages=(Message("user", "Say something."),))
+
+
+ALL = ("sglang", "vllm", "llama.cpp", "tensorrt-llm", "openai")
+WITH_IDS = ("sglang", "vllm", "llama.cpp", "tensorrt-llm")
+WITH_IDS_AND_TEXT = ("sglang", "vllm", "llama.cpp")
+WITH_SCORES = ("sglang", "vllm")
+GENERATING = {"sglang": "/generate", "llama.cpp": "/completion"}
+IDS = tuple(model.encode(PROMPT.text or ""))
 
 
 def with_server(url: str, work: Callable[[Server], Awaitable[T]], **options: Any) -> T:
@@ -48,3 +57,12 @@ def identify(url: str) -> Identity:
 def with_parameters(**parameters: Any) -> Prompt:
     """The prompt with parameters of its own."""
     return Prompt("p", text=TEXT, parameters=Parameters(**parameters))
+
+
+def asked_of(server: MockServer) -> Any:
+    """The body of the last request that generated."""
+    return server.state.posted(GENERATING.get(server.state.engine, "/v1/completions"))[-1]
+
+
+def wanted(count: int, wrong: Wrong = Wrong()) -> tuple[int, ...]:  # noqa: B008 - frozen
+    return tuple(model.generate(IDS, count, wrong))

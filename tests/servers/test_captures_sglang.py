@@ -146,6 +146,7 @@ def test_a_stream_of_pieces_gives_the_same(wanted: str) -> None:
     """The same stream as `--incremental-streaming-output` sends it: each event holds what is new."""
     for exchange in phase("gemma_ref", wanted):
         limit = exchange["req"]["json"]["sampling_params"]["max_new_tokens"]
+        request = asked(top=exchange["req"]["json"].get("top_logprobs_num", 0), limit=limit)
         cumulative = [json.loads(chunk[6:]) for _, chunk in exchange["chunks"] if not chunk.startswith("data: [DONE]")]
         one, other = Fold(limit, "x"), Fold(limit, "x")
         text, ids = "", 0
@@ -154,9 +155,10 @@ def test_a_stream_of_pieces_gives_the_same(wanted: str) -> None:
             piece = {**event, "text": event["text"][len(text) :], "output_ids": event["output_ids"][ids:]}
             text, ids = event["text"], len(event["output_ids"])
             other.take({**piece, "meta_info": dict(event["meta_info"])})
-        assert parse_generated(one.reply(), asked(limit=limit), "x") == parse_generated(
-            other.reply(), asked(limit=limit), "x"
-        )
+        whole = parse_generated(one.reply(), request, "x")
+        assert whole == parse_generated(other.reply(), request, "x")
+        assert whole.notes == ()
+        assert (whole.top is not None) == (wanted == "sse_generate")
 
 
 @pytest.mark.parametrize("wanted", ["oai_completions", "oai_chat", "oai_variants"])

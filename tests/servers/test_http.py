@@ -120,6 +120,16 @@ class TestErrors:
         with closing_server() as url:
             assert failure(lambda: generate(url)).kind == "reset"
 
+    def test_what_may_be_missing_is_missing_and_a_silent_server_is_an_error(self) -> None:
+        """Else a server that is down would look like one that tells nothing."""
+        with MockServer("llama.cpp") as server:
+            assert with_http(server.url, lambda http: http.has("/nothing")) is None
+        with MockServer("llama.cpp", faults={"trickle": {"on": "/props"}}) as server:
+            error = failure(lambda: with_http(server.url, lambda http: http.has("/props"), timeout=1.0))
+            assert error.kind == "timeout"
+        with closing_server() as url:
+            assert failure(lambda: with_http(url, lambda http: http.has("/props"))).kind == "reset"
+
     @pytest.mark.parametrize(
         ("fault", "kind"),
         [
@@ -303,7 +313,7 @@ def raw_server(answer: bytes, *, keep_open: bool = False) -> Iterator[str]:
                     continue
                 with connection:
                     connection.settimeout(5)
-                    connection.recv(2**16)
+                    _read_request(connection)
                     connection.sendall(answer)
                     if keep_open:
                         done.wait(20)
@@ -315,6 +325,18 @@ def raw_server(answer: bytes, *, keep_open: bool = False) -> Iterator[str]:
         finally:
             done.set()
             thread.join()
+
+
+def _read_request(connection: socket.socket) -> None:
+    """All of a request: closing with bytes unread would reset the connection before its answer was read."""
+    request = b""
+    while b"\r\n\r\n" not in request:
+        request += connection.recv(2**16)
+    head, _, body = request.partition(b"\r\n\r\n")
+    lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+    missing = int(lengths[0]) - len(body) if lengths else 0
+    while missing > 0:
+        missing -= len(connection.recv(2**16))
 
 
 def closing_server() -> Any:

@@ -48,6 +48,20 @@ def test_one_byte_at_a_time(newline: str) -> None:
     assert taken([bytes([byte]) for byte in stream]) == ["{}\n🙂".encode(), DONE]
 
 
+@given(st.lists(st.lists(st.sampled_from(["", "a", "data: b"]), min_size=1, max_size=3), max_size=4), st.data())
+def test_pieces_that_end_with_a_line_are_no_events_yet(wanted: list[list[str]], data: st.DataObject) -> None:
+    lines = [line for event in wanted for line in (*(f"data: {text}\n" for text in event), "\n")]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(lines)), max_size=6)))
+    pieces = ["".join(lines[start:end]).encode() for start, end in zip([0, *cuts], [*cuts, len(lines)], strict=True)]
+    assert taken(pieces) == ["\n".join(event).encode() for event in wanted]
+
+
+def test_an_event_of_two_pieces_is_one() -> None:
+    assert taken([b"data: a\n", b"data: b\n\n", b"data: c\n\n"]) == [b"a\nb", b"c"]
+    assert taken([b"data: a", b"data: b\n\n"]) == [b"adata: b"]
+    assert taken([b"data: a\n\nda", b"ta: b\n\n"]) == [b"a", b"b"]
+
+
 def test_a_last_event_without_its_blank_line_is_given_at_the_end() -> None:
     assert taken([b"data: 1\n\ndata: [DONE]"]) == [b"1", DONE]
     assert taken([b"data: 1\n\ndata: 2\n"]) == [b"1", b"2"]

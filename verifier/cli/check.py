@@ -12,10 +12,30 @@ from verifier.cli import options
 @click.command("check")
 @options.spec
 @options.ref(required=False)
+@options.ref_cmd
+@options.spec_cmd
+@options.option("--together", is_flag=True, help="Run both started servers at the same time.")
+@options.option("--no-rescore", is_flag=True, help="Leave evidence open in place of starting the reference again.")
+@options.option(
+    "--health-deadline",
+    type=click.FloatRange(1),
+    default=1800.0,
+    show_default=True,
+    help="Seconds that a started server may take until it is healthy.",
+)
+@options.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A lossless.toml with servers and the pairs to check.",
+)
+@options.option("--only", multiple=True, metavar="NAME", help="Of --config, only this matrix entry; may be repeated.")
 @options.option(
     "--golden",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A golden to compare with, in place of --ref.",
+)
+@options.option(
+    "--strict-golden", is_flag=True, help="Fail when the golden lacks a prompt, has one too many, or is stale."
 )
 @options.prompts
 @options.chosen
@@ -34,9 +54,17 @@ from verifier.cli import options
 @click.pass_context
 def command(
     ctx: click.Context,
-    spec: str,
+    spec: str | None,
     ref: str | None,
+    ref_cmd: str | None,
+    spec_cmd: str | None,
+    together: bool,
+    no_rescore: bool,
+    health_deadline: float,
+    config: Path | None,
+    only: tuple[str, ...],
     golden: Path | None,
+    strict_golden: bool,
     prompts: tuple[str, ...],
     category: tuple[str, ...],
     language: tuple[str, ...],
@@ -56,18 +84,32 @@ def command(
 ) -> int:
     """Compare the greedy answers of a speculative server with those of a reference.
 
-    The reference is a live server (--ref) or a golden recorded from it earlier (--golden). A run that was interrupted
-    or has failed prompts goes on where it stopped when the same command is given again.
+    The reference is a live server (--ref), one that is started (--ref-cmd), or a golden recorded from it earlier
+    (--golden). A run that was interrupted or has failed prompts goes on where it stopped when the same command is given
+    again.
+
+    A command that starts a server is run without a shell. It has {port} where the port belongs, or --ref and --spec say
+    where the server will be. Two servers that are started run one after the other, unless --together is given.
     """
-    if (ref is None) == (golden is None):
-        raise click.UsageError("Give the reference: either --ref ADDRESS or --golden FILE.")
+    starting = ref_cmd is not None or spec_cmd is not None
+    if config is not None and (starting or spec or ref or golden):
+        raise click.UsageError("--config names the servers; leave --spec, --ref and --golden out.")
+    if config is None and (ref is None and ref_cmd is None) == (golden is None):
+        raise click.UsageError("Give the reference: --ref ADDRESS, --ref-cmd COMMAND or --golden FILE.")
+    if config is None and spec is None and spec_cmd is None:
+        raise click.UsageError("Give the speculative server: --spec ADDRESS or --spec-cmd COMMAND.")
+    if together and not starting:
+        raise click.UsageError("--together is for servers that are started with --ref-cmd and --spec-cmd.")
+    if only and config is None:
+        raise click.UsageError("--only is for --config.")
     from verifier import session
     from verifier.reports.terminal import Terminal
 
     settings = session.Settings(
-        spec=spec,
+        spec=spec or "",
         ref=ref,
         golden=golden,
+        strict_golden=strict_golden,
         prompts=prompts,
         category=category,
         language=language,
@@ -84,4 +126,24 @@ def command(
         fresh=fresh,
     )
     with Terminal(as_json=as_json, quiet=quiet) as terminal:
+        if config is not None:
+            from verifier import matrix
+            from verifier.config import load
+            from verifier.reports.matrix import print_matrix, write_markdown
+
+            file = load(config).only(only)
+            result = matrix.check(file, file.settings(settings, options.given(ctx)), terminal, rescore=not no_rescore)
+            write_markdown(result)
+            print_matrix(result, as_json=as_json, quiet=quiet)
+            return result.exit_code
+        if starting:
+            from verifier import managed
+
+            pair = managed.Pair(
+                None if golden else managed.Source(ref, ref_cmd, health_deadline=health_deadline),
+                managed.Source(spec, spec_cmd, health_deadline=health_deadline),
+                together=together,
+                rescore=not no_rescore,
+            )
+            return managed.check(settings, pair, terminal).exit_code
         return session.check(settings, terminal).exit_code

@@ -42,7 +42,17 @@ def chosen(function: F) -> F:
     return function
 
 
-spec = option("--spec", metavar="ADDRESS", required=True, help="The speculative server: :30000, host:port or a URL.")
+def given(context: click.Context) -> frozenset[str]:
+    """Names of the parameters that the user has set, on the command line or in the environment."""
+    default = click.core.ParameterSource.DEFAULT
+    return frozenset(name for name in context.params if context.get_parameter_source(name) is not default)
+
+
+spec = option("--spec", metavar="ADDRESS", help="The speculative server: :30000, host:port or a URL.")
+ref_cmd = option(
+    "--ref-cmd", metavar="COMMAND", help="Start the reference with this command, which has {port} in it, and stop it."
+)
+spec_cmd = option("--spec-cmd", metavar="COMMAND", help="The same for the speculative server.")
 prompts = option(
     "--prompts",
     metavar="NAME|FILE",

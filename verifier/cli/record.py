@@ -26,7 +26,9 @@ from verifier.cli import options
 @options.concurrency
 @options.ref_runs
 @options.timeout
-@options.option("--update", is_flag=True, help="Replace a golden that is complete.")
+@options.option("--update", is_flag=True, help="Record all of a golden that is there again.")
+@options.option("--update-new-only", is_flag=True, help="Record what a golden lacks: new and changed prompts.")
+@options.fresh
 @options.quiet
 def command(
     ref: str,
@@ -42,13 +44,17 @@ def command(
     ref_runs: int,
     timeout: float,
     update: bool,
+    update_new_only: bool,
+    fresh: bool,
     quiet: bool,
 ) -> int:
     """Record the greedy answers of a reference, to check a speculative server against later.
 
     The two servers need not run at the same time: stop the reference, start the other one in its place, and use
-    `lossless check --golden`.
+    `lossless check --golden`. A golden whose name ends in .gz or .zst is compressed.
     """
+    if update and update_new_only:
+        raise click.UsageError("Give --update or --update-new-only, not both.")
     from verifier import session
     from verifier.reports.terminal import Terminal
 
@@ -64,7 +70,8 @@ def command(
         concurrency=concurrency,
         ref_runs=ref_runs,
         timeout=timeout,
-        fresh=update,
+        fresh=fresh,
+        update="all" if update else "new" if update_new_only else "",
     )
     with Terminal(quiet=quiet) as terminal:
         return session.record(settings, output, terminal)

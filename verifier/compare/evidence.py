@@ -75,3 +75,12 @@ def within(split: Split) -> bool:
     A lower bound explains nothing, however small: the token was not among those that were asked for.
     """
     return not split.at_least and split.gap <= split.tolerance
+
+
+def beyond(split: Split) -> bool:
+    """Whether arithmetic cannot explain the token: its gap, or what is known to be less than its gap, is too large.
+
+    A token that is neither within nor beyond was not among those asked for, of which even the last is near: nothing is
+    known about it.
+    """
+    return split.gap > split.tolerance

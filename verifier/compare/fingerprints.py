@@ -35,6 +35,9 @@ FIELDS: dict[str, tuple[str, Severity]] = {
 }
 """Every field that is compared, by the name that ``--allow-mismatch`` takes: its words and how much it weighs."""
 
+LOSSY_SWITCH = "lossy-switch"
+"""Name of the finding that a server is set to accept tokens which its model would not have picked."""
+
 ALLOWABLE = frozenset({*FIELDS, "speculation"})
 """Names that ``--allow-mismatch`` takes."""
 

@@ -56,7 +56,8 @@ def atoms(text: str) -> list[str]:
     A number keeps its sign, currency, separators, percent sign and unit, an identifier its dots, hyphens, underscores,
     slashes and leading dashes. Scripts that write no spaces go letter by letter.
     """
-    return _ATOM.findall(fold_marks(text).replace("*", " "))
+    found: list[str] = _ATOM.findall(fold_marks(text).replace("*", " "))
+    return found
 
 
 def beside_numbers(text: str) -> list[str]:

@@ -5,17 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from verifier.compare.rates import Rates
 from verifier.compare.speed import generated
-from verifier.records import Comparison, Completion, Drafts, Finding, SuiteVerdict, Summary
+from verifier.policy import Policy
+from verifier.records import Comparison, Completion, Drafts, Finding, Measurement, SuiteVerdict, Summary
 
 STABLE_SHARE = 0.5
 """A reference that repeats fewer of its answers than this is no reference: nothing can be read off differences."""
+
+MIXED = 1.1
+"""A server's own count of drafts may be this much above that of our answers: it counts requests that failed as well."""
 
 
 @dataclass
 class Tally:
     """Counts of a run. Feed it comparisons and completions as they come, then ask for the `summary`."""
 
+    policy: Policy = field(default_factory=Policy)
+    rates: Rates = field(default_factory=Rates)
+    measurement: Measurement | None = None
+    failing: int = 0
+    widest: float = 0.0
     classes: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
@@ -33,6 +43,8 @@ class Tally:
     ref_clock: list[float] = field(default_factory=lambda: [0.0, 0.0])
     spec_clock: list[float] = field(default_factory=lambda: [0.0, 0.0])
     invalid: list[str] = field(default_factory=list)
+    stale: int = 0
+    """Prompts that were left out because the golden's answer is to something else than what is asked now."""
 
     def add_drafts(self, drafts: Drafts) -> None:
         """Take a server's own counters, which some engines give in place of counts by answer."""
@@ -45,9 +57,23 @@ class Tally:
         if finding.severity == "invalid":
             self.invalid.append(finding.message)
 
-    def add(self, comparison: Comparison, ref: Completion | None = None, spec: Completion | None = None) -> None:
-        """Count one prompt. Speeds are only of answers that agree: a different answer is different work."""
+    def add(
+        self,
+        comparison: Comparison,
+        ref: Completion | None = None,
+        spec: Completion | None = None,
+        ref_first: int | None = None,
+    ) -> None:
+        """Count one prompt. Speeds are only of answers that agree: a different answer is different work.
+
+        ``ref_first`` is the token at which the reference first differed from itself, if it did.
+        """
         self.classes[comparison.cls] += 1
+        self.failing += self.policy.fails(comparison)
+        if comparison.cls != "error":
+            self.rates.add(comparison, ref_first, len(ref.ids or ()) if ref else 0)
+        if comparison.cause == "rounding":
+            self.widest = max([self.widest, *(split.gap for split in comparison.splits)])
         if comparison.cls not in {"exact", "error"}:
             self.causes[comparison.cause] += 1
             self.faults[comparison.fault] += 1
@@ -102,15 +128,32 @@ class Tally:
         steps = self.decoded - self.accepted
         return self.decoded / steps if steps > 0 else None
 
+    def findings(self) -> list[Finding]:
+        """Defects of the counters, which say nothing about single answers."""
+        found = []
+        if self.accepted > self.drafted or self.run_accepted > self.run_drafted:
+            found.append(
+                Finding("impossible-counters", "The server counts more accepted than drafted.", "warning", arm="spec")
+            )
+        if self.drafted and self.run_drafted > self.drafted * MIXED:
+            found.append(
+                Finding(
+                    "mixed-traffic",
+                    f"The server drafted {self.run_drafted} tokens, {self.drafted} of them for us: others were asking it "
+                    "too, and batching with them changes greedy output.",
+                    "warning",
+                    arm="spec",
+                )
+            )
+        if self.total > self.classes["error"] and not self.drafting_proven:
+            found.append(Finding("drafting-unproven", self._unproven(), "warning", arm="spec"))
+        return found
+
     def summary(self) -> Summary:
         """The suite's verdict, its exit code and one sentence."""
-        verdict, sentence = self._verdict()
+        excess = self._blamed_by_number()
+        verdict, sentence = self._verdict(excess)
         complete = self.classes["error"] == 0
-        codes: dict[SuiteVerdict, int] = {"LOSSY": 1, "INVALID": 3, "INCONCLUSIVE": 3}
-        code = codes.get(verdict, 0)
-        if not complete and verdict != "LOSSY":
-            # A proven fault stays proven however many prompts failed; anything better is only half a result.
-            code = 4
         return Summary(
             verdict=verdict,
             complete=complete,
@@ -118,14 +161,24 @@ class Tally:
             counts={name: self.classes[name] for name in ("exact", "near-lossless", "diverged", "error")},
             causes=dict(sorted(self.causes.items())),
             faults=dict(sorted(self.faults.items())),
-            exit_code=code,
+            exit_code=self.policy.exit_code(verdict, failing=self.failing, excess=bool(excess), complete=complete),
             acceptance_length=_rounded(self.acceptance(), 3),
             ref_speed=_speed(self.ref_clock),
             spec_speed=_speed(self.spec_clock),
             ref_repeats=(self.repeated, self.asked_twice) if self.asked_twice else None,
+            statistics=self.rates.statistics(),
+            policy=self.policy.name,
         )
 
-    def _verdict(self) -> tuple[SuiteVerdict, str]:
+    def _blamed_by_number(self) -> tuple[str, ...]:
+        """Categories where differences without evidence are too many to be the reference's own.
+
+        Only a noise floor that was taken at another batch shape as well can say so: a reference that repeats itself
+        perfectly one request at a time still differs from any other shape of computation, and a verify step is one.
+        """
+        return self.rates.significant(unexplained=True) if self.rates.other_shape else ()
+
+    def _verdict(self, excess: tuple[str, ...]) -> tuple[SuiteVerdict, str]:
         if self.invalid:
             return "INVALID", f"The two servers cannot be compared: {self.invalid[0]}"
         if self.faults["comparison"]:
@@ -140,23 +193,50 @@ class Tally:
                 f"{self.classes['error']} of {self.total} prompts were not answered by both servers. "
                 "The same command again asks only for what is missing."
             )
-        unstable = self.asked_twice and self.repeated < STABLE_SHARE * self.asked_twice
-        if unstable:
+        if self.stale:
+            return "INCONCLUSIVE", (
+                f"{self.stale} of {self.total + self.stale} prompts were not compared, because the golden is stale for "
+                "them: record them again."
+            )
+        if self.asked_twice and self.repeated < STABLE_SHARE * self.asked_twice:
             return "INCONCLUSIVE", (
                 f"The reference repeated only {self.repeated} of {self.asked_twice} answers when asked again, "
                 "so a difference says nothing about speculation."
+            )
+        if excess:
+            where = "over all prompts" if "all" in excess else f"in {', '.join(excess)}"
+            return "LOSSY", (
+                f"Differences without evidence are significantly more {where} than the reference has with itself, "
+                "at another batch shape too."
             )
         if not self.drafting_proven:
             return "INCONCLUSIVE", self._unproven()
         open_cases = self.faults["undetermined"] + self.faults["reference"]
         if open_cases:
-            return "INCONCLUSIVE", f"{_answers(open_cases)} of {self.total} differ without evidence to say why."
-        if self.differing:
-            return "NEAR-LOSSLESS", (
-                f"{_answers(self.differing)} of {self.total} differ, all at ties that rounding decides: "
-                "not a fault of speculation."
+            return "INCONCLUSIVE", (
+                f"{_answers(open_cases)} of {self.total} differ without evidence to say why. "
+                "`lossless rescore` asks the reference for it."
             )
+        if self.differing:
+            return "NEAR-LOSSLESS", self._explained()
         return "LOSSLESS", f"All {self.total} answers are the same, and drafts were verified."
+
+    def _explained(self) -> str:
+        """One sentence on differences that rounding explains, with the numbers that it rests on."""
+        verb = "differs" if self.differing == 1 else "differ"
+        head = f"{self.differing} of {self.total} answers {verb}; at every split "
+        if self.widest == 0:
+            head += "the reference's two tokens are exactly equal, or asked again it prefers the other one"
+        else:
+            head += f"the two tokens are within {self.widest:.2f} nat on the reference"
+        if self.measurement is not None:
+            head += f", which differs by up to {self.measurement.largest:.2f} nat between its own decode and prefill"
+        tail = ": rounding, not a fault of speculation."
+        if self.asked_twice and self.repeated == self.asked_twice:
+            tail = ": speculation breaks ties another way than the reference, which repeats itself; it is not at fault."
+        elif self.rates.significant(unexplained=False):
+            tail = ": speculation changes answers at ties, more often than the reference does by itself; no fault."
+        return head + tail
 
     def _unproven(self) -> str:
         if not self.drafts_known:

@@ -1,36 +1,133 @@
-"""The gap that arithmetic alone can explain on a server, in nats. Pure."""
+"""The gap that arithmetic alone can explain on a server, in nats: by dtype, by magnitude, or measured. Pure."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import Literal
+
 from msgspec import UnsetType
 
-from verifier.records import Fingerprint, Tolerance
+from verifier.records import Fingerprint, Measurement, TokenLogprob, Tolerance
 
 FLOORS: dict[str, float] = {"float32": 0.01, "float16": 0.05, "bfloat16": 0.30}
-"""Nats by activation dtype, where nothing could be measured (DESIGN §7). Quantized weights keep the activations' floor,
-since both sides have the same weights."""
+"""Nats by activation dtype (DESIGN §7). Quantized weights keep the activations' floor: both sides have the same."""
 
 CAP = 0.5
 """Nats. No measurement widens the tolerance beyond this."""
 
 LLAMA_CPP_QUANTIZED = 0.5
 """Nats. llama.cpp quantizes activations too where the weights are quantized, and its prefill and decode then differ by
-tenths of a nat: 0.42 was seen between the top two tokens of a Q4_K model, all of it rounding."""
+tenths of a nat: 0.42 was seen between the top two tokens of a Q4_K model, all of it rounding. For when nothing was
+measured."""
+
+LLAMA_CPP_LEAST = 0.05
+"""Nats. What a measurement on such a server cannot narrow the tolerance below: its KV cache is float16 by default."""
 
 UNKNOWN = 0.30
 """Nats. An unknown dtype is taken for bfloat16, which most servers run."""
+
+DEVIATIONS = 3.0
+"""Root mean squares of the measured change that arithmetic is given: rounding is a sum of many small errors, of which
+all but 0.3% lie within three standard deviations."""
+
+FULL_SAMPLE = 16
+"""Positions from which on a measurement is of high confidence: its root mean square is then known to about 18%."""
+
+MANTISSA_BITS = {"bfloat16": 7, "float16": 10, "float32": 23}
+STEPS = 2.0
+"""Rounding steps that one flip is given. Each of two logits is rounded by half a step, and each accumulation order
+shifts either by as much again."""
 
 
 def floor_of(reference: Fingerprint) -> Tolerance:
     """The tolerance by the reference's dtype alone, for when nothing was measured."""
     if _text(reference.kv_dtype).startswith("fp8"):
         return Tolerance(CAP, "floor of an fp8 KV cache", "low")
-    if reference.engine == "llama.cpp" and _text(reference.quantization):
+    if _is_quantized_llama_cpp(reference):
         return Tolerance(LLAMA_CPP_QUANTIZED, f"floor of llama.cpp with {reference.quantization} weights", "low")
     dtype = _text(reference.dtype).removeprefix("torch.")
     if dtype in FLOORS:
         return Tolerance(FLOORS[dtype], f"floor of {dtype}", "medium")
     return Tolerance(UNKNOWN, "floor of bfloat16, since the dtype is unknown", "low")
+
+
+def measured(reference: Fingerprint, changes: Sequence[float]) -> Measurement | None:
+    """The tolerance from how much the reference's gaps change between its own decode and prefill.
+
+    Args:
+        changes: of the gap between the two most likely tokens, nats, signed, one a position.
+
+    Returns:
+        ``None`` without samples. Else max(floor of the dtype, three root mean squares of the changes, their largest),
+        at most `CAP`. Too few samples never narrow a floor that stands for want of a measurement.
+    """
+    if not changes:
+        return None
+    rms = math.sqrt(sum(change * change for change in changes) / len(changes))
+    largest = max(abs(change) for change in changes)
+    enough = len(changes) >= FULL_SAMPLE
+    floor = floor_of(reference)
+    least = LLAMA_CPP_LEAST if enough and _is_quantized_llama_cpp(reference) else floor.value
+    spread = max(DEVIATIONS * rms, largest)
+    value = min(CAP, max(least, spread))
+    count = f"{len(changes)} positions, decode against prefill"
+    if spread > least:
+        source = f"measured at {count}"
+    elif least == floor.value:
+        source = f"{floor.source}; measured {spread:.2f} at {count}"
+    else:
+        source = f"measured at {count}, with the floor of float16"
+    return Measurement(
+        Tolerance(round(value, 4), source, "high" if enough else "medium"),
+        samples=len(changes),
+        rms=round(rms, 5),
+        largest=round(largest, 5),
+    )
+
+
+def gap_change(decode: Sequence[TokenLogprob], prefill: Sequence[TokenLogprob]) -> float | None:
+    """How much the gap between decode's two most likely tokens changes in prefill's distribution, in nats.
+
+    Both lists in any order. ``None`` where a list lacks one of the two tokens.
+    """
+    if len(decode) < 2:
+        return None
+    best, second = sorted(decode, key=lambda entry: entry.logprob, reverse=True)[:2]
+    again = {entry.id: entry.logprob for entry in prefill}
+    if best.id not in again or second.id not in again:
+        return None
+    return (best.logprob - second.logprob) - (again[best.id] - again[second.id])
+
+
+def step_at(magnitude: float, dtype: str) -> float:
+    """The distance of neighbouring values of a dtype at a magnitude: 2^(⌊log2|x|⌋ − mantissa bits).
+
+    Raises:
+        ValueError: for a dtype that is not known, or a magnitude that is zero or not finite.
+    """
+    if dtype not in MANTISSA_BITS:
+        raise ValueError(f"no step is known for {dtype!r}")
+    if not math.isfinite(magnitude) or magnitude == 0:
+        raise ValueError("a step needs a magnitude other than zero")
+    return float(2.0 ** (math.floor(math.log2(abs(magnitude))) - MANTISSA_BITS[dtype]))
+
+
+def weigh_gap(
+    gap: float, dtype: str, logit: float | None = None, default: float = UNKNOWN
+) -> tuple[Literal["near-tie", "suspect"], Literal["high", "low"]]:
+    """Whether rounding explains a gap (nats), and how sure that is.
+
+    With the reference's own logit, the step of the dtype at that magnitude decides. Without one only a default in nats
+    is left, and a near-tie by it is of low confidence: the same gap is one step at 41 and eight steps at 6 in bfloat16.
+    """
+    if logit is None:
+        return ("near-tie" if gap <= default else "suspect"), "low"
+    return ("near-tie" if gap <= STEPS * step_at(logit, dtype) else "suspect"), "high"
+
+
+def _is_quantized_llama_cpp(reference: Fingerprint) -> bool:
+    return reference.engine == "llama.cpp" and bool(_text(reference.quantization))
 
 
 def _text(value: str | UnsetType | None) -> str:

@@ -9,15 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 from verifier.compare.alignment import Answer, align
 from verifier.compare.characters import clusters
 from verifier.compare.degeneration import Sign
-from verifier.compare.evidence import within
+from verifier.compare.evidence import beyond, within
 from verifier.compare.locality import locality
 from verifier.compare.structure import Structure
-from verifier.records import Alignment, Cause, Class, Completion, Fault, Prompt, Span, Split, Tolerance
+from verifier.records import (
+    Alignment,
+    Cause,
+    Class,
+    Completion,
+    Fault,
+    Parameters,
+    Prompt,
+    Scored,
+    Span,
+    Split,
+    Tolerance,
+)
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -38,7 +49,7 @@ class Case:
     tolerance: Tolerance
     ref_again: tuple[Completion, ...] = ()
     splits: tuple[Split, ...] = ()
-    scored: Literal["none", "first", "all"] = "none"
+    scored: Scored = "none"
     signs: tuple[Sign, ...] = ()
     same_prompt: bool = True
     relaxed: bool = False
@@ -132,14 +143,45 @@ def stop_handling(case: Case) -> Ruling | None:
     )
 
 
+def parameter_ignored(case: Case) -> Ruling | None:
+    """A request parameter that took effect on one side only.
+
+    The reference's logprobs are of the plain model, before penalties. Where it left its own most likely token because
+    of a penalty and the speculative server did not, that server ignored the penalty.
+    """
+    if case.prompt.parameters.ignore_eos and (case.ref.finish == "eos") != (case.spec.finish == "eos"):
+        side: Fault = "speculation" if case.spec.finish == "eos" else "reference"
+        who = "speculative server" if side == "speculation" else "reference"
+        return Ruling("diverged", "parameter-ignored", side, f"The {who} ended its answer in spite of ignore_eos.")
+    if not has_penalties(case.prompt.parameters) or not case.splits:
+        return None
+    first = case.splits[0]
+    if first.ref_logprob is None or first.spec_logprob is None or not within(first):
+        return None
+    if first.spec_logprob + first.gap - first.ref_logprob <= case.tolerance.value:
+        return None
+    return Ruling(
+        "diverged",
+        "parameter-ignored",
+        "speculation",
+        f"At token {first.index} a penalty moved the reference off the model's most likely token; the speculative "
+        "server took that token as if there were no penalty.",
+    )
+
+
+def has_penalties(parameters: Parameters) -> bool:
+    """Whether a penalty is set that changes what greedy decoding picks."""
+    return parameters.repetition_penalty != 1 or parameters.presence_penalty != 0 or parameters.frequency_penalty != 0
+
+
 def wrong_token(case: Case) -> Ruling | None:
     """A token that the reference would not have picked, by more than arithmetic explains."""
-    beyond = [split for split in case.splits if not within(split)]
-    if not beyond:
+    wrong = [split for split in case.splits if beyond(split)]
+    if not wrong:
         return None
-    worst = max(beyond, key=lambda split: split.gap)
+    worst = max(wrong, key=lambda split: split.gap)
     least = "at least " if worst.at_least else ""
-    many = f"{len(beyond)} tokens are" if len(beyond) > 1 else "One token is"
+    many = f"{len(wrong)} tokens are" if len(wrong) > 1 else "One token is"
     if case.relaxed:
         return Ruling(
             "diverged",
@@ -161,16 +203,17 @@ def degenerated(case: Case) -> Ruling | None:
     """Broken output on the speculative side alone, unless the reference itself agrees with every token of it."""
     if not case.signs or case.scored == "all":
         return None
-    sign = case.signs[0]
+    sign = min(case.signs, key=lambda sign: sign.kind != "special-token")
     what = sign.detail or sign.kind
-    return Ruling(
-        "diverged", "degeneration", "speculation", f"Only the speculative answer shows signs of breakdown: {what}."
-    )
+    # Greedy models loop by themselves once a near-tie has tipped them there, so a loop is proof of nothing; a special
+    # token in the middle of an answer is no wording that a model chooses.
+    fault: Fault = "speculation" if sign.kind == "special-token" else "undetermined"
+    return Ruling("diverged", "degeneration", fault, f"Only the speculative answer shows signs of breakdown: {what}.")
 
 
 def rounding(case: Case) -> Ruling | None:
     """Every token that differs from the reference's choice is tied with it, as far as arithmetic goes."""
-    if not case.splits and case.scored != "all":
+    if (not case.splits and case.scored != "all") or not all(within(split) for split in case.splits):
         return None
     cls: Class = "near-lossless" if _is_near(case) else "diverged"
     if not case.splits:
@@ -219,6 +262,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("comparison-valid", comparison_valid),
     ("identical", identical),
     ("same-tokens-other-text", same_tokens_other_text),
+    ("parameter-ignored", parameter_ignored),
     ("stop-handling", stop_handling),
     ("wrong-token", wrong_token),
     ("degeneration", degenerated),

@@ -1,8 +1,8 @@
 """What a report says, made once from a run file; the formats only draw it.
 
 `overview` is the top of a report in a few kilobytes, `prompts` gives the rest one prompt at a time, so that a report on
-ten thousand answers needs no more memory than one on ten. Counts are tokens, speeds are tokens per second, gaps are
-nats. ``None`` always means "not known".
+ten thousand answers holds one of them in memory, besides the index that `Run` has. Counts are tokens, speeds are tokens
+per second, gaps are nats. ``None`` always means "not known".
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from verifier.records import (
     Message,
     Record,
     Rendering,
+    Span,
     Split,
     SuiteVerdict,
     Tolerance,
@@ -117,7 +118,7 @@ class Overview(Struct, frozen=True):
     languages: tuple[str, ...]
     findings: tuple[Finding, ...]
     measures: Measures
-    details: dict[str, Any]
+    details: dict[str, str | int | float | None]
     """What the stored summary says beyond the other fields here, by its name in words."""
 
 
@@ -246,6 +247,18 @@ def prompts(run: Run, outcomes: frozenset[Outcome] | None = None) -> Iterator[Pr
                 yield _prompt(run, number, prompt_id, outcome)
 
 
+def is_explained(split: Split) -> bool:
+    """Whether arithmetic alone can explain the split: its gap is known and within the tolerance."""
+    return split.gap <= split.tolerance and not split.at_least
+
+
+def span_kind(span: Span) -> Literal["inserted", "deleted", "replaced"]:
+    """What happened to the reference's units in this place."""
+    if span.ref_start == span.ref_end:
+        return "inserted"
+    return "deleted" if span.spec_start == span.spec_end else "replaced"
+
+
 def raw_records(run: Run, prompt_id: str) -> list[Record]:
     """The stored records of one prompt, as they are in the file."""
     found: list[Record | None] = [run.comparison(prompt_id), run.rendering(prompt_id)]
@@ -358,7 +371,7 @@ def _facts(run: Run) -> tuple[Fact, ...]:
     for name in Fingerprint.__struct_fields__:
         ref, spec = (_told(getattr(side, name)) if side else None for side in sides)
         if ref is not None or spec is not None:
-            facts.append(_fact(name.replace("_", " "), ref, spec))
+            facts.append(_fact(_words(name), ref, spec))
     return tuple(facts)
 
 
@@ -389,13 +402,28 @@ def _told(value: object) -> str | None:
     return str(value)
 
 
-def _details(run: Run) -> dict[str, Any]:
+def _details(run: Run) -> dict[str, str | int | float | None]:
     """What later versions add to the summary is shown without a change here."""
     if run.summary is None:
         return {}
     told = msgspec.to_builtins(run.summary)
     shown = {"type", "verdict", "complete", "sentence", "counts", "causes", "faults", "exit_code", "ref_repeats"}
-    return {DETAIL_NAMES.get(name, name.replace("_", " ")): value for name, value in told.items() if name not in shown}
+    return {DETAIL_NAMES.get(name, _words(name)): _flat(value) for name, value in told.items() if name not in shown}
+
+
+def _flat(value: object) -> str | int | float | None:
+    """A value of the summary on one line."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, dict):
+        return ", ".join(f"{_words(str(key))} {_flat(item)}" for key, item in value.items())
+    return ", ".join(str(_flat(item)) for item in value) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _without_verdict(run: Run) -> str:

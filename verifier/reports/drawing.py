@@ -10,7 +10,7 @@ from markupsafe import Markup
 WIDTH = 360
 """Units of the view box; about a pixel each, so that text keeps its size in a narrow window."""
 
-LEFT, RIGHT, TOP, BOTTOM = 44, 12, 10, 34
+LEFT, RIGHT, TOP, BOTTOM = 44, 12, 18, 34
 
 
 def svg(height: float, label: str, parts: Iterable[Markup]) -> Markup:

@@ -27,7 +27,7 @@ from verifier.reports.untrusted import visible
 from verifier.reports.writing import written_whole
 
 INLINE_BYTES = 4_500_000
-"""Characters of prompts that are in the page uncompressed, and so can be read without JavaScript."""
+"""Bytes of prompts that are in the page uncompressed, and so can be read without JavaScript."""
 
 _STYLES = ("base.css", "overview.css", "prompts.css", "print.css")
 _SCRIPTS = ("packs.js", "list.js", "views.js", "tokens.js", "keys.js")
@@ -37,7 +37,7 @@ def write_html(run: Run, path: Path, *, pieces: Mapping[int, str] | None = None)
     """Write the report of ``run`` to ``path``.
 
     ``pieces`` are the texts of token ids where they are known, for the view by tokens; ids are shown without them.
-    Memory does not grow with the number of prompts. Raises `DiskError` when the file cannot be written; what was at
+    One prompt is in memory at a time. Raises `DiskError` when the file cannot be written; what was at
     ``path`` is then still there.
     """
     environment = _environment()
@@ -62,8 +62,9 @@ def _prompts(environment: Environment, run: Run, pieces: Mapping[int, str]) -> I
     inline = 0
     for report in data.prompts(run):
         body = Markup(template.render(**_body(run, report, pieces)))  # noqa: S704 - the template escapes
-        fits = inline + len(body) <= INLINE_BYTES
-        inline += len(body) if fits else 0
+        size = len(body.encode())
+        fits = inline + size <= INLINE_BYTES
+        inline += size if fits else 0
         entry: dict[str, Any] = {"n": report.number}
         if not fits:
             entry["html"] = str(body)
@@ -127,9 +128,10 @@ def _environment() -> Environment:
         "spelled": reading.spelled,
         "number": _number,
         "percent": lambda value, digits=1: None if value is None else f"{100 * value:.{digits}f} %",
+        "kind": data.span_kind,
         "visible": visible,
     }
-    environment.globals["differing"] = data.DIFFERING
+    environment.tests["explained"] = data.is_explained
     return environment
 
 
@@ -137,7 +139,7 @@ def _shown(value: object) -> object:
     """Every value on its way into a page: unknown ones in words, text with nothing in it that acts or hides."""
     if value is None:
         return "not known"
-    return visible(value, newlines=True) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return value if isinstance(value, (int, float, Markup)) else visible(str(value), newlines=True)
 
 
 def _number(value: float | None, digits: int = 2) -> str | None:

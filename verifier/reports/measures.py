@@ -69,7 +69,7 @@ class GapPoint(Struct, frozen=True):
 
     @property
     def within(self) -> bool:
-        """Whether the gap is no larger than the tolerance."""
+        """Whether the gap is known to be no larger than the tolerance."""
         return self.gap <= self.tolerance and not self.at_least
 
 

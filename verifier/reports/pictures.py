@@ -201,7 +201,7 @@ def _lengths(measures: Measures) -> Picture | None:
             line(x, place(0, row.exact.interval.low)[1], x, place(0, row.exact.interval.high)[1], "whisker"),
             circle(x, y, 4, "point"),
         ]
-    fitted = "" if rate is None else f" The curve is what {rate:.2g} divergences per token would give."
+    fitted = "" if not rate else f" The curve is what {rate:.2g} divergences per token would give."
     sentence = f"{measures.exact.count} of {measures.exact.total} answers are exact.{fitted}"
     table = tuple(
         (f"{row.low:,}–{row.high:,}", row.exact.count, row.exact.total, row.exact.value, row.exact.interval.low,

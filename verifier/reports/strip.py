@@ -5,7 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from verifier.records import Alignment
-from verifier.reports.data import PromptReport
+from verifier.reports.data import PromptReport, is_explained
 
 WIDTH, LANE, GAP_HEIGHT = 1000, 7, 18
 BUCKETS = 250
@@ -29,7 +29,7 @@ def strip(report: PromptReport) -> Markup | None:
     parts += _marks("ins", top + LANE + 2, scale, [(span.spec_start, span.spec_end) for span in alignment.spans])
     for split in sorted(report.splits, key=lambda split: -split.gap)[:BUCKETS]:
         height = 3 + (GAP_HEIGHT - 5) * (split.gap / largest if largest else 0)
-        kind = "tie" if split.gap <= split.tolerance and not split.at_least else "wrong"
+        kind = "tie" if is_explained(split) else "wrong"
         parts.append(
             Markup('<rect class="gap {}" x="{:.1f}" y="{:.1f}" width="3" height="{:.1f}"/>').format(
                 kind, min(split.index * scale, WIDTH - 3), top - 1 - height, height

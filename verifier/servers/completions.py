@@ -93,23 +93,34 @@ class Fold:
 
     def take(self, event: dict[str, Any]) -> bool:
         """Add one event; whether it carried a piece of the answer."""
-        self._around |= {name: value for name, value in event.items() if name != "choices" and value is not None}
-        choice = fields.first(event.get("choices"))
-        if not choice:
+        # This runs once a token, tens of thousands of times a second, so that it looks at what is there and no more.
+        choices = event.get("choices")
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+            self._note(event)
             return False
-        text = _text_of(choice)
+        choice: dict[str, Any] = choices[0]
+        text = choice.get("text")
+        if not isinstance(text, str):
+            text = _text_of(choice)
         ids = choice.get("token_ids")
         if isinstance(ids, list):
-            self._ids = (self._ids or []) + ids
-        for name, values in fields.mapping(choice.get("logprobs")).items():
-            if isinstance(values, list):
-                self._logprobs.setdefault(name, []).extend(values)
-        for name in _ENDING:
-            if choice.get(name) is not None or (name in choice and name not in self._ending):
-                self._ending[name] = choice[name]
+            if self._ids is None:
+                self._ids = []
+            self._ids += ids
+        if choice.get("logprobs") is not None:
+            for name, values in fields.mapping(choice["logprobs"]).items():
+                if isinstance(values, list):
+                    self._logprobs.setdefault(name, []).extend(values)
+        if choice.get("finish_reason") is not None:
+            self._ending = {name: choice[name] for name in _ENDING if name in choice}
+            self._note(event)
         if text:
             self._text.append(text)
         return bool(text or ids)
+
+    def _note(self, event: dict[str, Any]) -> None:
+        """What stands beside the last piece, or comes after it."""
+        self._around |= {name: event[name] for name in _AROUND if event.get(name) is not None}
 
     def reply(self) -> dict[str, Any]:
         """The whole answer."""
@@ -121,13 +132,15 @@ class Fold:
         return self._around | {"choices": [choice]}
 
 
+_AROUND = ("usage", "metrics", "system_fingerprint")
 _ENDING = ("finish_reason", "stop_reason", "matched_stop", "avg_decoded_tokens_per_iter")
 
 
 def _text_of(choice: dict[str, Any]) -> str | None:
     """The text of a choice, whole or a piece; what a reasoning model thinks comes before what it says."""
-    if isinstance(choice.get("text"), str):
-        return str(choice["text"])
+    text = choice.get("text")
+    if isinstance(text, str):
+        return text
     message = fields.mapping(choice.get("message") or choice.get("delta"))
     parts = (message.get("reasoning_content") or message.get("reasoning"), message.get("content"))
     found = [part for part in parts if isinstance(part, str)]

@@ -35,6 +35,10 @@ MOST_ATTEMPTS = 3
 """Tries at a server that refuses or drops connections; one that says "later" is asked until the timeout."""
 
 
+IDLE_SECONDS = 2.0
+"""How long an idle connection is used again. Servers close theirs after 5 s as a rule, and a request that meets the
+closing cannot be told from one that was begun."""
+
 DRAIN_SECONDS = 1.0
 """How long a stream may go on after its end mark, so that the connection can be used again."""
 
@@ -155,7 +159,11 @@ class Http:
             base_url=url,
             auth=_Bearer(key) if key else None,
             timeout=httpx.Timeout(timeout, connect=CONNECT_SECONDS),
-            limits=httpx.Limits(max_connections=connections + 4, max_keepalive_connections=connections),
+            limits=httpx.Limits(
+                max_connections=connections + 4,
+                max_keepalive_connections=connections,
+                keepalive_expiry=IDLE_SECONDS,
+            ),
             # A proxy of the environment is for the world outside; loopback is not behind it.
             trust_env=not is_loopback(url),
             headers={"User-Agent": "lossless"},
@@ -216,7 +224,7 @@ class Http:
                 "Ask without streaming: a proxy in between may gather the pieces.",
             )
         events, size, first = Events(), 0, None
-        pieces = response.aiter_bytes()
+        pieces = _pieces(response)
         async for piece in pieces:
             size += len(piece)
             if size > most:
@@ -249,7 +257,7 @@ class Http:
     async def has(self, path: str) -> Any | None:
         """JSON of a GET that may not exist: ``None`` when the server does not know or forbids it, or sends no JSON."""
         try:
-            return await self.get(path)
+            return _json(await self._send("GET", path, again=True, patient=False), self, path)
         except ServerError as error:
             if error.down or error.kind in {"timeout", "reset"}:
                 raise
@@ -263,8 +271,16 @@ class Http:
         body: Any = None,
         params: dict[str, str] | None = None,
         again: bool,
+        patient: bool = True,
         consume: Consumer | None = None,
     ) -> bytes:
+        """The body of a successful answer.
+
+        Args:
+            again: whether it may be sent again once the server may have begun.
+            patient: whether it is then sent again after an error of the server's own, too.
+            consume: reads a successful answer in place of this method, which then returns nothing.
+        """
         deadline = time.monotonic() + self.timeout
         wait = 1.0
         for attempt in itertools.count(1):
@@ -282,7 +298,7 @@ class Http:
                     wait = _retry_after(response.headers.get("retry-after")) or wait
                     may_repeat = True
                 else:
-                    may_repeat = again and response.status_code in {500, 502, 504} and not last
+                    may_repeat = again and patient and response.status_code in {500, 502, 504} and not last
             except (httpx.HTTPError, asyncio.TimeoutError) as trouble:
                 error = self._transport_error(trouble, path)
                 may_repeat = (error.down or (again and error.kind == "reset")) and not last
@@ -365,6 +381,9 @@ class Http:
         return ServerError("transport", f"{where}: {self._scrub(str(trouble))[:QUOTED]}", "See the server's log.")
 
 
+_DECODER = msgspec.json.Decoder()
+
+
 def _decode(content: bytes) -> Any:
     """JSON, with what some engines write: NaN, Infinity, half surrogate pairs.
 
@@ -372,7 +391,7 @@ def _decode(content: bytes) -> Any:
         ValueError: when it is none.
     """
     try:
-        return msgspec.json.decode(content)
+        return _DECODER.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
     try:
@@ -410,6 +429,13 @@ def _sentence(body: Any) -> str:
         if isinstance(body, dict) and key in body:
             body = body[key]
     return body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+
+
+def _pieces(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The body as it comes. What is not encoded skips the layers that would decode it: events are small and many."""
+    if "content-encoding" in response.headers or not isinstance(response.stream, httpx.AsyncByteStream):
+        return response.aiter_bytes()
+    return aiter(response.stream)
 
 
 async def _drain(pieces: AsyncIterator[bytes]) -> None:

@@ -5,25 +5,41 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from urllib.parse import urlsplit
 
 import httpx
 
 from verifier.errors import LosslessError, ServerError
+from verifier.servers import supervise
+from verifier.servers.log_hints import explain, quote
 
-STOP_SECONDS = 10.0
-"""Patience with a server that was told to stop, before it is killed."""
+STOP_SECONDS = 20.0
+"""Patience with a server that was told to stop, before it is killed. Engines with several processes need some."""
 
-QUOTED_LINES = 30
-"""Lines of a server's log that are quoted when it fails."""
+KILL_SECONDS = 10.0
+"""Patience with the supervisor after that; the kernel may take a while to free a card's memory."""
+
+LOOK_SECONDS = 0.2
+"""Between two looks whether a server is healthy."""
+
+ANSWER_SECONDS = 5.0
+"""For one answer to the question whether it is."""
+
+LOG_BYTES = 256 * 1024
+"""Of the end of a log that are looked at."""
+
+UP = {httpx.codes.OK, httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}
+"""A server that wants a key is up."""
 
 
 def free_port() -> int:
@@ -34,81 +50,131 @@ def free_port() -> int:
         return port
 
 
-class Process:
-    """A server process in a process group of its own, its output in a log file, its standard input a pipe of ours.
+def words_of(command: str) -> list[str]:
+    """The words of a command line as a shell would split them, without running one.
 
-    A context manager: leaving it stops the server, on success, failure and Ctrl-C alike.
+    Raises:
+        LosslessError: when quotes are not closed, or there is no word.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise LosslessError(
+            f"The command {command!r} cannot be split into words: {error}.", "Check its quotes."
+        ) from None
+    if not words:
+        raise LosslessError("The command that starts a server is empty.", "Write it as you would in a shell.")
+    return words
+
+
+class Process:
+    """A server in a process group of its own, its output in a log file, under a supervisor that ends it when we end.
+
+    A context manager: leaving it stops the server, on success, failure and Ctrl-C alike. When we are killed with
+    SIGKILL the supervisor does it.
     """
 
     def __init__(self, command: Sequence[str], url: str, log: Path, *, environment: Mapping[str, str] | None = None):
         self.command = list(command)
         self.url = url
         self.log = log
+        self.pid = 0
+        """Of the server itself, while and after it runs."""
         self._environment = {**os.environ, **(environment or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._supervisor: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Process:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("wb") as output:
-            try:
-                self._process = subprocess.Popen(  # noqa: S603 - the user's own command
-                    self.command,
+        if shutil.which(self.command[0], path=self._environment.get("PATH")) is None:
+            raise LosslessError(
+                f"The command {self.command[0]!r} was not found.", "Check its spelling, or give its full path."
+            )
+        self._require_free_port()
+        try:
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with self.log.open("wb") as output:
+                self._supervisor = subprocess.Popen(  # noqa: S603 - the user's own command
+                    [sys.executable, "-I", supervise.__file__, str(STOP_SECONDS), "--", *self.command],
                     stdin=subprocess.PIPE,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
+                    stdout=subprocess.PIPE,
+                    stderr=output,
                     env=self._environment,
                     start_new_session=True,
                 )
-            except OSError as error:
-                raise LosslessError(
-                    f"{self.command[0]!r} could not be started: {error.strerror}", "Check the command."
-                ) from None
+        except OSError as error:
+            raise LosslessError(
+                f"{self.command[0]!r} could not be started: {error.strerror}.", f"Check {self.log.parent}."
+            ) from None
+        try:
+            self._hear()
+        except BaseException:
+            self.stop()
+            raise
         return self
+
+    def _hear(self) -> None:
+        """Wait for the supervisor's word that the command runs."""
+        assert self._supervisor is not None  # noqa: S101
+        assert self._supervisor.stdout is not None  # noqa: S101
+        told = self._supervisor.stdout.readline().decode().strip()
+        word, _, rest = told.partition(" ")
+        if word != "started":
+            why = rest.partition(" ")[2] or "its supervisor did not start; see the log"
+            raise LosslessError(
+                f"{self.command[0]!r} could not be started: {why}.", f"Check the command and {self.log}."
+            )
+        self.pid = int(rest)
+
+    def _require_free_port(self) -> None:
+        """Refuse a port where something answers already: it would be taken for the server."""
+        parts = urlsplit(self.url)
+        host, port = parts.hostname or "127.0.0.1", parts.port or 80
+        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
+            raise LosslessError(
+                f"Something listens at {self.url} already, so no server can be started there.",
+                "Stop it, or leave the address out and write {port} in the command: a free port is used then.",
+            )
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
         self.stop()
 
     @property
-    def pid(self) -> int:
-        assert self._process is not None, "not started"  # noqa: S101
-        return self._process.pid
-
-    @property
     def returncode(self) -> int | None:
-        """The exit code, or ``None`` while it runs."""
-        return None if self._process is None else self._process.poll()
+        """The exit code (128 and the number for a signal), or ``None`` while it runs."""
+        return None if self._supervisor is None else self._supervisor.poll()
 
     def stop(self) -> None:
-        """End the whole process group: SIGTERM, then SIGKILL. Does nothing when it has ended already."""
-        process = self._process
-        if process is None:
+        """End the server and all that it started: SIGTERM, then SIGKILL. Does nothing when it has ended already."""
+        supervisor = self._supervisor
+        if supervisor is None:
             return
-        if process.stdin is not None:
-            with contextlib.suppress(OSError):
-                process.stdin.close()
-        self._signal(signal.SIGTERM)
+        for pipe in (supervisor.stdin, supervisor.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
         try:
-            process.wait(STOP_SECONDS)
+            supervisor.wait(STOP_SECONDS + KILL_SECONDS)
         except subprocess.TimeoutExpired:
-            self._signal(signal.SIGKILL)
-            process.wait()
-        # Children of a server that ended may still be there.
-        self._signal(signal.SIGKILL)
+            if self.pid:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.pid, signal.SIGKILL)
+            supervisor.kill()
+            supervisor.wait()
 
-    def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
-
-    def last_lines(self, count: int = QUOTED_LINES) -> str:
-        """The end of its log."""
+    def end_of_log(self) -> str:
+        """What it printed last, `LOG_BYTES` at most."""
         try:
-            with self.log.open(encoding="utf-8", errors="replace") as lines:
-                return "".join(deque(lines, maxlen=count)).strip()
+            with self.log.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_BYTES))
+                return file.read().decode("utf-8", "replace")
         except OSError:
             return ""
 
+    def last_line(self) -> str:
+        """The last line of its log."""
+        return quote(self.end_of_log(), 1)
+
     async def healthy(self, deadline: float, on_wait: Callable[[str], None] = lambda _: None) -> None:
-        """Return once ``/health`` (or ``/v1/models``, where there is none) answers 200.
+        """Return once ``/health`` (or ``/v1/models``, where there is none) says that it is up.
 
         Args:
             deadline: seconds from now.
@@ -118,26 +184,44 @@ class Process:
             ServerError: when it ends first, or the deadline passes; the message quotes the end of its log.
         """
         end = time.monotonic() + deadline
-        async with httpx.AsyncClient(base_url=self.url, timeout=5.0, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=self.url, timeout=ANSWER_SECONDS, trust_env=False) as client:
             while True:
                 if self.returncode is not None:
-                    raise self._failure("server-ended", f"The server ended with exit code {self.returncode}")
-                for path in ("/health", "/v1/models"):
-                    with contextlib.suppress(httpx.HTTPError):
-                        status = (await client.get(path)).status_code
-                        if status == httpx.codes.OK:
-                            return
-                        if status != httpx.codes.NOT_FOUND:
-                            break
+                    raise self.failure("server-ended", f"ended with exit code {self.returncode} before it was healthy")
+                if await _is_up(client, end):
+                    return
                 if time.monotonic() > end:
-                    raise self._failure("never-healthy", f"The server was not healthy after {deadline:.0f} s")
-                on_wait(self.last_lines(1))
-                await asyncio.sleep(0.2)
+                    raise self.failure("never-healthy", f"was not healthy after {deadline:.0f} s")
+                on_wait(self.last_line())
+                await asyncio.sleep(LOOK_SECONDS)
 
-    def _failure(self, kind: str, what: str) -> ServerError:
-        log = self.last_lines()
-        quoted = f":\n{log}" if log else "."
-        return ServerError(kind, f"{what} ({self.command[0]}){quoted}", f"Its whole log is {self.log}.")
+    def failure(self, kind: str, what: str) -> ServerError:
+        """An error that quotes the end of the log and says what is known about it."""
+        log = self.end_of_log()
+        quoted = quote(log)
+        told = "".join(f"\nNote: {sentence}" for sentence in explain(log, self.returncode))
+        said = f" The end of its log:\n{quoted}" if quoted else " It printed nothing."
+        return ServerError(kind, f"The server {what}.{said}{told}", f"Its whole log is {self.log}.")
+
+
+async def _is_up(client: httpx.AsyncClient, end: float) -> bool:
+    for path in ("/health", "/v1/models"):
+        patience = max(0.1, min(ANSWER_SECONDS, end - time.monotonic()))
+        try:
+            status = (await client.get(path, timeout=patience)).status_code
+        except httpx.HTTPError:
+            return False
+        if status != httpx.codes.NOT_FOUND:
+            return status in UP
+    return False
+
+
+def embedded_command(
+    model: Path, port: str, *, kind: str = "none", threads: int = 1, context: int = 2048, slots: int = 1
+) -> list[str]:
+    """The words that start llama.cpp's server on loopback, from the ``demo`` extra."""
+    command = [sys.executable, "-m", "verifier.servers.embedded", "--model", str(model), "--port", port]
+    return [*command, "--kind", kind, "--threads", str(threads), "--context", str(context), "--slots", str(slots)]
 
 
 def embedded(
@@ -145,6 +229,5 @@ def embedded(
 ) -> Process:
     """llama.cpp's server on loopback, from the ``demo`` extra, not yet started."""
     port = free_port()
-    command = [sys.executable, "-m", "verifier.servers.embedded", "--model", str(model), "--port", str(port)]
-    command += ["--kind", kind, "--threads", str(threads), "--context", str(context), "--slots", str(slots)]
+    command = embedded_command(model, str(port), kind=kind, threads=threads, context=context, slots=slots)
     return Process(command, f"http://127.0.0.1:{port}", log)

@@ -7,6 +7,7 @@ gets no BOS added, a text does when it is tokenized with ``add_special``.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, ClassVar
 
 from msgspec import UNSET, UnsetType
@@ -72,6 +73,7 @@ class LlamaCpp:
         self._own_template: bool | None = None
         self._ends: set[int] = set()
         self._bos: tuple[int, ...] = ()
+        self._asking = asyncio.Lock()
 
     @classmethod
     async def recognise(cls, http: Http) -> bool:
@@ -159,8 +161,7 @@ class LlamaCpp:
         return list(ids)
 
     async def render(self, prompt: Prompt) -> Rendering:
-        if self._own_template is None:
-            await self.identify()
+        await self._ready()
         if prompt.messages and (self._own_template or prompt.text is None):
             if not self._own_template:
                 raise ServerError(
@@ -178,10 +179,13 @@ class LlamaCpp:
         return Rendering(prompt_id=prompt.id, digest=prompt.digest, ids=ids, vocabulary=self.vocabulary.size)
 
     async def generate(self, request: Request) -> Answer:
-        parameters = request.prompt.parameters
-        await self._check(request.rendering.ids or ())
+        parameters, rendering = request.prompt.parameters, request.rendering
+        if rendering.ids is None and rendering.text is None:
+            # Messages that another kind of server left to whoever answers them.
+            rendering = await self.render(request.prompt)
+        await self._check(rendering.ids or ())
         body: dict[str, Any] = {
-            "prompt": request.rendering.ids if request.rendering.ids is not None else request.rendering.text,
+            "prompt": rendering.ids if rendering.ids is not None else rendering.text,
             "n_predict": request.max_tokens,
             "return_tokens": True,
             "cache_prompt": False,
@@ -201,9 +205,15 @@ class LlamaCpp:
         ends = set() if parameters.ignore_eos else self._ends
         return await after_stop(bounded(answer, request.max_tokens, ends), self._text_of)
 
+    async def _ready(self) -> None:
+        """Know the server, which is asked for once however many requests begin together."""
+        if self._own_template is None:
+            async with self._asking:
+                if self._own_template is None:
+                    await self.identify()
+
     async def _check(self, ids: tuple[int, ...]) -> None:
-        if self.vocabulary.size is None and self._own_template is None:
-            await self.identify()
+        await self._ready()
         await self.vocabulary.check(ids, self.http.url)
 
     async def next_token(self, ids: tuple[int, ...], top: int) -> tuple[TokenLogprob, ...]:

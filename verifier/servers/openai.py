@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, ClassVar
 
 from verifier.errors import ServerError
@@ -36,8 +37,9 @@ class OpenAI:
     def __init__(self, http: Http) -> None:
         self.http = http
         self._model: str | None = None
+        self._asking = asyncio.Lock()
         self._extra: bool | None = None
-        """Whether it takes fields that are not OpenAI's own; ``None`` until it was tried."""
+        """Whether it takes fields that are not OpenAI's own; ``None`` until it was asked."""
 
     @classmethod
     async def recognise(cls, http: Http) -> bool:
@@ -85,6 +87,7 @@ class OpenAI:
                     continue
                 self._extra = extra
                 return fields.mapping(reply)
+        self._extra = True
         return {}
 
     def _sampling(self, parameters: Parameters, *, extra: bool) -> dict[str, Any]:
@@ -105,7 +108,9 @@ class OpenAI:
 
     async def generate(self, request: Request) -> Answer:
         if self._extra is None:
-            await self.identify()
+            async with self._asking:
+                if self._extra is None:
+                    await self.identify()
         rendering, parameters = request.rendering, request.prompt.parameters
         if self._extra is False and (parameters.ignore_eos or parameters.repetition_penalty != 1.0):
             raise ServerError(

@@ -38,7 +38,8 @@ class Request:
     top_logprobs: int = 0
     """How many of the most likely tokens to return at each position; 0 asks for no logprobs at all."""
     stream: bool = False
-    """Ask for the answer in pieces; what comes out is the same `Answer`, with the time of the first token."""
+    """Ask for the answer in pieces. What comes out is the same `Answer`; where the server does not tell how long its
+    prefill took, ``timing.prefill`` is the client's time to the first token."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ are asked for only where the caller asks; it cannot score a given text; its sett
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, ClassVar
 
 from msgspec import UNSET
@@ -48,6 +49,7 @@ class TensorRTLLM:
         self.vocabulary = Vocabulary()
         self._model: str | None = None
         self._ends: set[int] = set()
+        self._asking = asyncio.Lock()
         self._drafted = self._accepted = self._steps = 0
 
     @classmethod
@@ -85,8 +87,10 @@ class TensorRTLLM:
 
     async def _ready(self) -> None:
         if self._model is None:
-            models = fields.mapping(await self.http.get("/v1/models"))
-            self._model = fields.text(fields.first(models.get("data")).get("id"))
+            async with self._asking:
+                if self._model is None:
+                    models = fields.mapping(await self.http.get("/v1/models"))
+                    self._model = fields.text(fields.first(models.get("data")).get("id"))
 
     async def _probe(self) -> dict[str, Any]:
         try:

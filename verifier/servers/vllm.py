@@ -8,6 +8,7 @@ server unless it was started with ``--per-request-spec-decode-metrics``.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from typing import Any, ClassVar
@@ -52,6 +53,7 @@ class VLLM:
         self.texts = Texts(http)
         self.vocabulary = Vocabulary(self.texts.decode)
         self._ends: set[int] = set()
+        self._asking = asyncio.Lock()
 
     @classmethod
     async def recognise(cls, http: Http) -> bool:
@@ -90,8 +92,11 @@ class VLLM:
         return model
 
     async def _ready(self) -> None:
+        """Know the model's name, which is asked for once however many requests begin together."""
         if self.texts.model is None:
-            await self._model()
+            async with self._asking:
+                if self.texts.model is None:
+                    await self._model()
 
     async def _probe(self) -> dict[str, Any]:
         try:

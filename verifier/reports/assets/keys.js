@@ -95,4 +95,4 @@ apply();
 addEventListener("hashchange", visit);
 visit();
 // Texts are read while nothing else is to be done, so that the first search finds them ready.
-(window.requestIdleCallback ?? setTimeout)(() => readTexts().then(() => { root.dataset.ready = "yes"; }));
+(window.requestIdleCallback ?? setTimeout)(() => readTexts().then(() => { root.dataset.ready = "yes"; }, () => { /* a search will tell */ }));

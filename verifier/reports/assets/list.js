@@ -36,10 +36,15 @@ const apply = async () => {
   } catch (error) {
     problem.textContent = error.message;
   }
-  search.toggleAttribute("aria-invalid", problem.textContent !== "");
+  search.setAttribute("aria-invalid", String(problem.textContent !== ""));
   if (matches) {
     status.textContent = "searching…";
-    await readTexts();
+    try {
+      await readTexts();
+    } catch (error) {
+      problem.textContent = error.message;
+      matches = null;
+    }
   }
   const shown = new Set(all("[name=outcome]:checked").map((box) => box.value));
   const cause = wanted("by-cause"), category = wanted("by-category"), language = wanted("by-language");

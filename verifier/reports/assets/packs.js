@@ -6,6 +6,7 @@ const byId = (id) => document.getElementById(id);
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 
 const inflate = async (element) => {
+  if (!window.DecompressionStream) throw new Error("This browser cannot unpack what the page holds; a newer one can.");
   const bytes = Uint8Array.from(atob(element.textContent), (character) => character.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
   return new Response(stream).json();

@@ -1,0 +1,73 @@
+"""What a run is allowed to show before it fails: three policies, and single switches on top of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import get_args
+
+from verifier.errors import LosslessError
+from verifier.records import Cause, Class, Comparison, Fault, SuiteVerdict
+
+POLICIES = {
+    "strict": (frozenset({"near-lossless", "diverged", "speculation"}), frozenset[str]()),
+    "lossless": (frozenset({"speculation"}), frozenset[str]()),
+    "text": (frozenset({"diverged", "speculation"}), frozenset({"rounding", "inconclusive"})),
+}
+"""By name, what fails a run and what is excused. ``strict``: any difference. ``lossless``: what is speculation's fault.
+``text``: any difference that is more than small and not explained by rounding; unproven drafting is let pass."""
+
+NAMES = frozenset(
+    {*get_args(Class), *get_args(Cause), *get_args(Fault)} - {"exact", "none"}
+    | {"inconclusive", "invalid"}
+)  # fmt: skip
+"""What ``--fail-on`` and ``--allow`` take: a class, cause or fault, or a suite verdict that is no verdict."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Names that fail a run and names that are excused; the latter win."""
+
+    name: str = "lossless"
+    fail_on: frozenset[str] = POLICIES["lossless"][0]
+    allow: frozenset[str] = POLICIES["lossless"][1]
+
+    @classmethod
+    def of(cls, name: str = "lossless", *, fail_on: Iterable[str] = (), allow: Iterable[str] = ()) -> Policy:
+        """A policy by name with switches on top. A switch beats the policy, and ``allow`` beats ``fail_on``.
+
+        Raises:
+            LosslessError: for a name that is not one.
+        """
+        fail_on, allow = frozenset(fail_on), frozenset(allow)
+        if name not in POLICIES:
+            raise LosslessError(f"There is no policy {name!r}.", f"Choose one of {', '.join(POLICIES)}.")
+        unknown = (fail_on | allow) - NAMES
+        if unknown:
+            raise LosslessError(
+                f"{', '.join(sorted(unknown))}: nothing is called so.", f"Choose from {', '.join(sorted(NAMES))}."
+            )
+        strict, lenient = POLICIES[name]
+        label = name + "".join(f" +{one}" for one in sorted(fail_on)) + "".join(f" -{one}" for one in sorted(allow))
+        return cls(label, strict | fail_on, (lenient - fail_on) | allow)
+
+    def fails(self, comparison: Comparison) -> bool:
+        """Whether one prompt fails the run. An error does not: it makes the run incomplete."""
+        names = {comparison.cls, comparison.cause, comparison.fault}
+        return comparison.cls != "error" and bool(names & self.fail_on) and not names & self.allow
+
+    def exit_code(self, verdict: SuiteVerdict, *, failing: int, excess: bool, complete: bool) -> int:
+        """0 the policy holds, 1 it does not, 3 nothing can be said, 4 a server failed.
+
+        ``failing`` prompts fail by themselves; ``excess`` says that their number alone does. A proven fault stays
+        proven however many prompts were not answered; anything better is only half a result.
+        """
+        if verdict == "INVALID" and "invalid" not in self.allow:
+            return 3
+        if failing or (excess and "speculation" not in self.allow):
+            return 1
+        if not complete:
+            return 4
+        if verdict == "INCONCLUSIVE" and "inconclusive" not in self.allow:
+            return 3
+        return 0

@@ -1,0 +1,141 @@
+"""A failure as text: what differs, why, what that rests on, both answers around the split, and where to look closer.
+
+Everything that a model, a server or a file said goes through `visible`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from verifier.pytest_plugin.checks import Checked
+from verifier.pytest_plugin.sets import is_shipped
+from verifier.records import Alignment, Comparison, Split
+from verifier.reports.untrusted import visible
+from verifier.settings import Settings
+
+BEFORE, AFTER = 48, 72
+"""Characters of text that are shown before and after the place where the answers part."""
+MOST_SPLITS = 5
+
+
+def in_short(comparison: Comparison) -> str:
+    """Such as ``diverged: wrong-token, at fault: speculation``."""
+    if comparison.cls == "error":
+        return f"error: {visible(comparison.reason)}"
+    return f"{comparison.cls}: {comparison.cause}, at fault: {comparison.fault}"
+
+
+def story(checked: Checked, comparison: Comparison) -> str:
+    """Everything that a failed prompt has to tell, line by line."""
+    return "\n".join(_story(checked, comparison))
+
+
+def _story(checked: Checked, comparison: Comparison) -> Iterator[str]:
+    yield visible(comparison.reason)
+    yield f"decided by the rule {comparison.rule!r}"
+    if comparison.alignment is not None:
+        yield ""
+        yield from around_split(comparison.alignment)
+    if comparison.splits:
+        yield ""
+        yield "what the reference thinks of the speculative tokens, in nats:"
+        yield from (f"  {evidence(split)}" for split in comparison.splits[:MOST_SPLITS])
+        if len(comparison.splits) > MOST_SPLITS:
+            yield f"  and {len(comparison.splits) - MOST_SPLITS} more"
+    if comparison.tolerance is not None:
+        tolerance = comparison.tolerance
+        yield f"  tolerance {tolerance.value:.2f}: {visible(tolerance.source)} ({tolerance.confidence} confidence)"
+    if comparison.ref_repeats is False:
+        yield "the reference did not repeat its own answer to this prompt"
+    yield ""
+    yield from closer(checked)
+
+
+def around_split(alignment: Alignment) -> Iterator[str]:
+    """Where the answers part, both sides under each other, and whether they run together again."""
+    first = alignment.first
+    if first is not None:
+        token = f"token {first.token}, " if first.token is not None else ""
+        yield f"first difference: {token}character {first.char}, line {first.line}, column {first.column}"
+        before = visible(first.before[-BEFORE:])
+        for side, after in (("reference  ", first.ref_text), ("speculative", first.spec_text)):
+            cut = "…" if len(after) > AFTER else ""
+            yield f"  {side} | {before}⟦{visible(after[:AFTER])}⟧{cut}"
+    if alignment.spans:
+        rejoined = alignment.reconvergence
+        shift = f", shifted by {rejoined.shift:+d}" if rejoined.shift else ""
+        words = {"none": "no", "transient": "for a while", "tail-sync": "to the end"}[rejoined.kind]
+        yield f"runs together again: {words}{shift}"
+
+
+def evidence(split: Split) -> str:
+    """One split in one line."""
+    least = "at least " if split.at_least else ""
+    rank = f", rank {split.rank}" if split.rank is not None else ""
+    tied = f", tied: {len(split.tied)} tokens" if split.tied else ""
+    return (
+        f"token {split.index}: {split.spec_token} where it would pick {split.argmax}, gap {least}{split.gap:.2f}"
+        f"{rank}{tied} (from {split.source})"
+    )
+
+
+def closer(checked: Checked) -> Iterator[str]:
+    """Commands to look closer with."""
+    yield "look closer:"
+    yield f"  {os.path.relpath(checked.report)}"
+    yield f"  lossless report {shlex.quote(os.path.relpath(checked.run))}"
+    yield f"  {_command(checked.work.settings)}"
+
+
+def _command(settings: Settings) -> str:
+    """The check alone, on the command line."""
+    words = ["lossless", "check", "--spec", settings.spec]
+    if settings.golden is not None:
+        words += ["--golden", os.path.relpath(settings.golden)]
+    elif settings.ref:
+        words += ["--ref", settings.ref]
+    for prompts in settings.prompts:
+        words += ["--prompts", Path(prompts).stem if is_shipped(Path(prompts)) else os.path.relpath(prompts)]
+    if settings.max_tokens is not None:
+        words += ["--max-tokens", str(settings.max_tokens)]
+    plain = Settings()
+    for name in ("concurrency", "ref_runs"):
+        if getattr(settings, name) != getattr(plain, name):
+            words += [f"--{name.replace('_', '-')}", str(getattr(settings, name))]
+    return visible(shlex.join(words))
+
+
+def statistics(checked: Checked) -> str:
+    """What a whole run says in numbers."""
+    return "\n".join(_statistics(checked))
+
+
+def _statistics(checked: Checked) -> Iterator[str]:
+    summary = checked.summary
+    if summary is None:
+        return
+    total = sum(summary.counts.values())
+    yield ", ".join(f"{count} {name}" for name, count in summary.counts.items() if count) + f" of {total}"
+    if summary.ref_repeats is not None:
+        repeated, twice = summary.ref_repeats
+        yield f"the reference repeated {repeated} of {twice} answers"
+    if summary.acceptance_length is not None:
+        yield f"acceptance length: {summary.acceptance_length:.2f} tokens a verify step"
+    if summary.statistics is not None:
+        for name, number in msgspec.structs.asdict(summary.statistics).items():
+            if number not in (None, (), {}, 0, False):
+                yield f"{name.replace('_', ' ')}: {visible(_number(number))}"
+    for finding in checked.findings:
+        if finding.severity != "note":
+            yield f"{finding.severity}: {visible(finding.message)}"
+    yield ""
+    yield from closer(checked)
+
+
+def _number(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

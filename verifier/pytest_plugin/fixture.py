@@ -1,0 +1,168 @@
+"""The fixture ``lossless``: a check from within a test, and what may be asserted about it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from verifier.compare.statistics import clopper_pearson
+from verifier.errors import LosslessError
+from verifier.pytest_plugin import failures
+from verifier.pytest_plugin.checks import Checked, Checks
+from verifier.records import Comparison, SuiteVerdict, Summary
+from verifier.reports.untrusted import visible
+from verifier.settings import DEFAULT_PROMPTS
+
+MOST_TOLD = 3
+"""Answers that a failed assertion shows."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A check that was made. Its `run` file can be rendered again by ``lossless report``."""
+
+    _checked: Checked
+    summary: Summary
+
+    @property
+    def verdict(self) -> SuiteVerdict:
+        return self.summary.verdict
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """The verdict on every prompt, in the order of the set."""
+        return tuple(self._checked.comparisons.values())
+
+    @property
+    def run(self) -> Path:
+        """The run's file."""
+        return self._checked.run
+
+    @property
+    def report(self) -> Path:
+        """Its HTML report."""
+        return self._checked.report
+
+    def assert_lossless(self) -> None:
+        """No answer differs by speculation's fault, differences are explained, and drafting is proven.
+
+        Raises:
+            AssertionError: when the verdict is neither LOSSLESS nor NEAR-LOSSLESS, with what differs.
+        """
+        __tracebackhide__ = True
+        if self.verdict not in {"LOSSLESS", "NEAR-LOSSLESS"}:
+            raise AssertionError(self._told({"none"}))
+
+    def assert_exact(self) -> None:
+        """Every answer is the same, token by token, and drafting is proven.
+
+        Raises:
+            AssertionError: when the verdict is not LOSSLESS, with what differs.
+        """
+        __tracebackhide__ = True
+        if self.verdict != "LOSSLESS":
+            raise AssertionError(self._told(set()))
+
+    def assert_rate(self, *, at_least: float, confidence: float = 0.95) -> None:
+        """With this confidence, at least this share of answers is the same.
+
+        The one-sided Clopper–Pearson limit of the share of exact answers must not be lower. It takes 29 prompts, all of
+        them exact, to show 0.9 with a confidence of 0.95. Nothing is said about drafting.
+
+        Args:
+            at_least: a share in (0, 1).
+            confidence: a probability in (0, 1).
+
+        Raises:
+            AssertionError: with the share and its limit.
+            ValueError: for a share or confidence outside of (0, 1).
+        """
+        __tracebackhide__ = True
+        if not 0 < at_least < 1:
+            raise ValueError(f"at_least must lie strictly between 0 and 1, not {at_least}")
+        exact, total = self.summary.counts.get("exact", 0), sum(self.summary.counts.values())
+        low = clopper_pearson(exact, total, confidence, side="lower").low
+        if low >= at_least and self.verdict != "INVALID":
+            return
+        needed = math.ceil(math.log(1 - confidence) / math.log(at_least))
+        few = f"\n{total} prompts cannot show that: it takes {needed}, all of them exact." if total < needed else ""
+        raise AssertionError(
+            f"{exact} of {total} answers are exact; with a confidence of {confidence:g} that is a share of at least "
+            f"{low:.3f}, not {at_least:g}.{few}\n{self._told(set())}"
+        )
+
+    def _told(self, fine: set[str]) -> str:
+        """The verdict and the first answers whose fault is not in ``fine``."""
+        differing = [c for c in self.comparisons if c.cls != "exact" and c.fault not in fine]
+        parts = [f"{self.verdict}: {visible(self.summary.sentence)}", failures.statistics(self._checked)]
+        for comparison in differing[:MOST_TOLD]:
+            parts.append(f"{visible(comparison.prompt_id)}: {failures.in_short(comparison)}")
+            parts.append(failures.story(self._checked, comparison))
+        if len(differing) > MOST_TOLD:
+            parts.append(f"and {len(differing) - MOST_TOLD} more")
+        return "\n".join(parts)
+
+
+class Lossless:
+    """The value of the fixture ``lossless``."""
+
+    def __init__(self, checks: Checks) -> None:
+        self._checks = checks
+
+    def check(
+        self,
+        prompts: str | Path = DEFAULT_PROMPTS,
+        *,
+        spec: str | None = None,
+        ref: str | None = None,
+        golden: str | Path | None = None,
+        max_tokens: int | None = None,
+        concurrency: int | None = None,
+        ref_runs: int | None = None,
+        one_at_a_time: bool | None = None,
+        allow_mismatch: tuple[str, ...] | None = None,
+        timeout: float | None = None,
+    ) -> Result:
+        """Ask all prompts of a set and compare the answers, once a test run: a second call with equal arguments, in
+        any test or worker, gets the same result. What is not given here comes from the plugin's options.
+
+        Raises:
+            LosslessError: when a server did not answer or nothing could be compared. Call it in a fixture of your own
+                to have that reported as an error and not as a failure of the test.
+            pytest.skip.Exception: when no speculative server is given; with ``--lossless-inconclusive=fail`` it fails.
+        """
+        __tracebackhide__ = True
+        given: dict[str, Any] = {
+            "spec": spec,
+            "ref": ref,
+            "golden": golden,
+            "max_tokens": max_tokens,
+            "concurrency": concurrency,
+            "ref_runs": ref_runs,
+            "one_at_a_time": one_at_a_time,
+            "allow_mismatch": allow_mismatch,
+            "timeout": timeout,
+        }
+        work = self._checks.work(prompts, **given)
+        if work.is_open:
+            reason = "there is no speculative server to ask: give --lossless-spec ADDRESS"
+            if self._checks.option("inconclusive") == "fail":
+                pytest.fail(reason, pytrace=False)
+            pytest.skip(reason)
+        if not work.settings.ref and not work.settings.golden:
+            raise LosslessError("There is nothing to compare with.", "Give a reference or a golden.")
+        checked = self._checks.of(work, whole=True)
+        if checked.state.trouble:
+            raise LosslessError(checked.state.trouble, checked.state.advice)
+        assert checked.summary is not None  # noqa: S101 - a run that ended has one
+        if not checked.summary.complete:
+            errors = [c for c in checked.comparisons.values() if c.cls == "error"]
+            raise LosslessError(
+                f"{len(errors)} of {len(checked.comparisons)} prompts were not answered; the first: {errors[0].reason}",
+                f"The run is {checked.run}.",
+            )
+        return Result(checked, checked.summary)

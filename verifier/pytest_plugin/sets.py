@@ -1,0 +1,48 @@
+"""Which files are prompt sets: those called so, those asked for by option, and the sets that came with the tool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from verifier.errors import PromptSetError
+from verifier.prompts import find, folders
+from verifier.pytest_plugin import ASKED, SET
+
+
+def add_arguments(config: pytest.Config, prompts: Sequence[str]) -> None:
+    """Have pytest collect the sets of ``--lossless-prompts`` and of arguments such as ``lossless:seed8::p1``.
+
+    Raises:
+        pytest.UsageError: for a set that is not there.
+    """
+    arguments = []
+    for argument in map(str, config.args):
+        name, colons, item = argument.removeprefix(SET).partition("::")
+        arguments.append(f"{path_of(config, name)}{colons}{item}" if argument.startswith(SET) else argument)
+    asked = [path_of(config, word.removeprefix(SET)) for word in prompts]
+    config.stash[ASKED] = frozenset(asked)
+    given = {argument.partition("::")[0] for argument in arguments}
+    config.args[:] = [*arguments, *(str(path) for path in asked if str(path) not in given)]
+
+
+def path_of(config: pytest.Config, name_or_path: str) -> Path:
+    """The file of a set; a relative path begins where pytest was started or, failing that, at its root.
+
+    Raises:
+        pytest.UsageError: when there is none.
+    """
+    for base in (config.invocation_params.dir, config.rootpath):
+        if (base / name_or_path).is_file():
+            return (base / name_or_path).resolve()
+    try:
+        return find(name_or_path).resolve()
+    except PromptSetError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def is_shipped(path: Path) -> bool:
+    """Whether a file is a set that came with the tool."""
+    return path.suffix == ".jsonl" and path.parent in {folder.resolve() for folder in folders()}

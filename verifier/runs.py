@@ -1,0 +1,173 @@
+"""From settings to a plan and to the file of a run: a new one, or the one that the same command left unfinished."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from verifier import __version__
+from verifier.errors import StoreError
+from verifier.golden import Run, Store, read
+from verifier.plan import Plan
+from verifier.prompt_selection import Filter, Selection
+from verifier.prompts import Prompts
+from verifier.records import SCHEMA_VERSION, Finding, Header, Summary
+from verifier.servers.http import parse_address
+from verifier.settings import DEFAULT_MAX_TOKENS, DEFAULT_PROMPTS, Display, Settings
+
+RUN_FILE = "run.jsonl"
+REPORT_FILE = "report.html"
+
+
+def plan_of(settings: Settings, golden: Run | None = None) -> Plan:
+    """How to run. A golden brings its prompts, unless others are asked for, and the limits it was recorded with.
+
+    Raises:
+        StoreError: when other limits are asked for than the golden was recorded with.
+    """
+    plan = Plan(
+        _prompts(settings) if golden is None or settings.prompts else golden.prompts(),
+        max_tokens=settings.max_tokens or DEFAULT_MAX_TOKENS,
+        capped=settings.max_tokens is not None,
+        concurrency=settings.concurrency,
+        ref_runs=settings.ref_runs,
+        one_at_a_time=settings.one_at_a_time,
+        allow_mismatch=settings.allow_mismatch,
+    )
+    if golden is None:
+        return plan
+    recorded = _recorded_limits(golden)
+    if settings.max_tokens not in {None, recorded["max_tokens"]}:
+        raise StoreError(
+            f"{golden.path} was recorded with {recorded['max_tokens']} tokens an answer, not {settings.max_tokens}.",
+            f"Leave --max-tokens out, or record the golden again with --max-tokens {settings.max_tokens}.",
+        )
+    return replace(plan, **recorded)
+
+
+def _recorded_limits(golden: Run) -> dict[str, Any]:
+    """What a golden's answers were asked with, which whatever is compared with them must be asked with too."""
+    options = golden.header.options
+    try:
+        return {
+            "max_tokens": int(options["max_tokens"]),
+            "capped": bool(options["capped"]),
+            "ref_runs": int(options["ref_runs"]),
+        }
+    except (KeyError, TypeError, ValueError):
+        raise StoreError(
+            f"{golden.path} does not tell with which options it was recorded.", "Record it again."
+        ) from None
+
+
+def _prompts(settings: Settings) -> Prompts:
+    return Selection(
+        settings.prompts or (DEFAULT_PROMPTS,),
+        keep=Filter(settings.category, settings.language, settings.tag, settings.ids),
+        size=settings.sample,
+        seed=settings.seed,
+    )
+
+
+def options_of(settings: Settings, plan: Plan, **servers: str | None) -> dict[str, Any]:
+    """What must be alike for a run to be gone on with. Keys are no part of it.
+
+    ``servers`` says what stands for a server in place of its address, such as the command that starts it.
+    """
+    return {
+        "spec": servers.get("spec") or parse_address(settings.spec),
+        "ref": servers.get("ref") or (parse_address(settings.ref) if settings.ref else None),
+        "golden": content_mark(settings.golden) if settings.golden else None,
+        **limits(plan),
+        "allow_mismatch": sorted(plan.allow_mismatch),
+    }
+
+
+def limits(plan: Plan) -> dict[str, Any]:
+    """What the answers of a plan are asked with."""
+    return {
+        "max_tokens": plan.max_tokens,
+        "capped": plan.capped,
+        "concurrency": plan.concurrency,
+        "ref_runs": plan.ref_runs,
+    }
+
+
+def content_mark(path: Path) -> str:
+    """A file's name, size and time."""
+    status = path.stat()
+    return f"{path.name} ({status.st_size} bytes, {int(status.st_mtime)})"
+
+
+def new_header(kind: Literal["check", "golden"], prompts: Prompts, options: dict[str, Any]) -> Header:
+    """The first line of a file that begins now."""
+    return Header(
+        schema=SCHEMA_VERSION,
+        tool=f"lossless {__version__}",
+        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        kind=kind,
+        prompt_set=prompts.name,
+        prompt_set_digest=prompts.digest,
+        options=options,
+    )
+
+
+def same_work(one: Header, other: Header) -> bool:
+    """Whether two files are of the same work, so that one can be gone on with."""
+    return all(
+        getattr(one, name) == getattr(other, name) for name in ("schema", "kind", "prompt_set_digest", "options")
+    )
+
+
+def run_folder(settings: Settings, header: Header) -> Path:
+    """Where a run writes: the folder of the last one of the same work if that is unfinished, else a new name."""
+    path = None if settings.fresh else _unfinished(settings.out, header)
+    return path.parent if path else new_folder(settings.out, header.prompt_set)
+
+
+@contextmanager
+def run_store(folder: Path, header: Header, display: Display) -> Iterator[Store]:
+    """The file of a run in its folder, gone on with if it is there."""
+    path = folder / RUN_FILE
+    resumed = path.exists()
+    with Store(path) if resumed else Store(path, header) as store:
+        display.opened(store.path, resumed=resumed)
+        if store.torn:
+            store.append(Finding("torn-line", "The last line was cut off by a kill and was dropped."))
+        yield store
+
+
+def _unfinished(out: Path, header: Header) -> Path | None:
+    """The newest run of the same work under ``out`` that has no verdict on every prompt yet."""
+    for path in sorted(out.glob(f"*/{RUN_FILE}"), reverse=True):
+        with contextlib.suppress(StoreError, StopIteration):
+            _, first = next(read(path))
+            if isinstance(first, Header) and same_work(first, header):
+                with Run(path) as run:
+                    return path if run.summary is None or not run.summary.complete else None
+    return None
+
+
+def new_folder(out: Path, name: str) -> Path:
+    """The path of a folder that is not there yet."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for number in range(1000):
+        folder = out / f"{stamp}-{name}{f'-{number}' if number else ''}"
+        if not folder.exists():
+            return folder
+    raise StoreError(f"{out} is full of runs of this second.", "Wait a second.")
+
+
+def report(store: Store, summary: Summary, display: Display) -> Summary:
+    """Write the report of a run beside its file, and show it."""
+    from verifier.reports.html import write_html
+
+    html = store.path.with_name(REPORT_FILE)
+    write_html(store, html)
+    display.show(store, summary, html)
+    return summary

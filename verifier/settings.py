@@ -1,0 +1,53 @@
+"""What a user asked for, in one place, whether it came from the command line, a file or pytest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from verifier.events import Event
+from verifier.golden import Run
+from verifier.records import Summary
+
+DEFAULT_PROMPTS = "seed8"
+DEFAULT_MAX_TOKENS = 128
+
+Update = Literal["", "all", "new"]
+"""What `record` may do to a golden that is there: nothing, record all of it again, add what it lacks."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user asked for; ``None`` is "not said"."""
+
+    spec: str = ""
+    ref: str | None = None
+    golden: Path | None = None
+    strict_golden: bool = False
+    prompts: tuple[str, ...] = ()
+    category: tuple[str, ...] = ()
+    language: tuple[str, ...] = ()
+    tag: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    sample: int | None = None
+    seed: int = 0
+    max_tokens: int | None = None
+    concurrency: int = 1
+    ref_runs: int = 2
+    one_at_a_time: bool = False
+    allow_mismatch: frozenset[str] = field(default_factory=frozenset)
+    timeout: float = 600.0
+    out: Path = Path("reports")
+    fresh: bool = False
+    update: Update = ""
+
+
+class Display(Protocol):
+    """Whoever shows a run: it hears every event and is shown the file at the end."""
+
+    def __call__(self, event: Event) -> None: ...
+
+    def opened(self, path: Path, *, resumed: bool) -> None: ...
+
+    def show(self, run: Run, summary: Summary, html: Path | None) -> None: ...
