@@ -111,8 +111,8 @@ class RecordedServer:
             # How the tokenizer begins a text is found out with a letter that every one of them knows.
             ids = [*self.prompts[0]["ids"][:1], LETTER] if asked.get("add_special_tokens") else [LETTER]
             return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": 4096})
-        ids = next((one["ids"] for one in self.prompts if one["text"] == text), None)
-        if ids is None:
+        ids = next((one["ids"] for one in self.prompts if one["text"] == text), [])
+        if not ids:
             return JSONResponse({"detail": "Not Found"}, 404)
         return JSONResponse({"tokens": ids, "count": len(ids), "max_model_len": 4096})
 

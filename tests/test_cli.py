@@ -370,3 +370,86 @@ def test_help_imports_nothing_heavy() -> None:
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, timeout=60)
+
+
+def test_rescore_completes_what_a_golden_left_open(lossless: Any, tmp_path: Path) -> None:
+    golden = tmp_path / "g.jsonl"
+    with MockServer("llama.cpp") as ref:
+        lossless("record", "--ref", ref.url, "-o", golden, "--ref-runs", "1")
+        with MockServer("llama.cpp", wrong=Wrong(wrong_at=9), **SPEC) as spec:
+            before = lossless("check", "--spec", spec.url, "--golden", golden, "--json")
+        assert (before.code, before.json["verdict"]) == (3, "INCONCLUSIVE")
+        assert "lossless rescore" in before.json["summary"]["sentence"]
+        after = lossless("rescore", before.json["run"], "--ref", ref.url, "--json")
+    assert (after.code, after.json["verdict"]) == (1, "LOSSY")
+    assert {row["cause"] for row in after.json["comparisons"]} == {"wrong-token"}
+    assert {row["scored"] for row in after.json["comparisons"]} == {"all"}
+
+
+def test_policies_decide_the_exit_code_and_not_the_verdict(lossless: Any) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", wrong=Wrong(wrong_at=9), **SPEC) as spec:
+        excused = lossless("check", "--spec", spec.url, "--ref", ref.url, "--allow", "wrong-token", "--json")
+        assert (excused.code, excused.json["verdict"]) == (0, "LOSSY")
+        refused = lossless("check", "--spec", spec.url, "--ref", ref.url, "--fail-on", "nonsense")
+        assert refused.code == 2
+        assert "wrong-token" in refused.err
+
+
+def test_a_set_tolerance_is_used_and_said_to_be_set(lossless: Any) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", wrong=Wrong(flip_at=6), **SPEC) as spec:
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url, "--tolerance", "9", "--json")
+    different = [row for row in done.json["comparisons"] if row["cls"] != "exact"]
+    assert {row["cause"] for row in different} == {"rounding"}
+    assert {row["tolerance"]["source"] for row in different} == {"set by --tolerance"}
+
+
+def test_score_none_asks_the_reference_nothing_more(lossless: Any) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", wrong=Wrong(wrong_at=9), **SPEC) as spec:
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url, "--score", "none", "--json")
+        # Three prompts, two passes, and a probe at the beginning and the end.
+        assert len(ref.state.posted("/completion")) == 8
+    assert {row["cause"] for row in done.json["comparisons"]} == {"undetermined"}
+
+
+def test_the_second_pass_goes_backwards_and_a_noise_pass_is_of_another_shape(lossless: Any) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url, "--noise-concurrency", "3", "--json")
+        asked = [tuple(body["prompt"]) for body in ref.state.posted("/completion") if body["n_predict"] > 1]
+    with Run(Path(done.json["run"])) as stored:
+        noise = stored.completion("ref", "a", 2)
+    assert noise is not None
+    assert (noise.concurrency, noise.top) == (3, None)
+    assert len(asked) == 9
+    assert asked[:3] == asked[3:6][::-1]
+    assert done.json["summary"]["statistics"]["noise_at_other_shape"] is True
+
+
+def test_defaults_come_from_pyproject_and_unknown_ones_are_named(
+    lossless: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[tool.lossless]\nallow = ["wrong-token"]\nref-runs = 1\n')
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", wrong=Wrong(wrong_at=9), **SPEC) as spec:
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url, "--json")
+        assert done.code == 0
+        assert "ref_repeats" not in done.json["summary"]
+        (tmp_path / "pyproject.toml").write_text("[tool.lossless]\nfail_no = 1\n")
+        wrong = lossless("check", "--spec", spec.url, "--ref", ref.url)
+    assert wrong.code == 2
+    assert "fail_no" in wrong.err
+
+
+def test_a_server_that_changes_during_the_run_is_found(lossless: Any) -> None:
+    with MockServer("vllm") as ref, MockServer("vllm", **SPEC) as spec:
+        original = type(spec.state).answer
+
+        def answer(state: Any, *arguments: Any) -> Any:
+            if state is spec.state:
+                state.version = "0.99.0"
+            return original(state, *arguments)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(spec.state), "answer", answer)
+            done = lossless("check", "--spec", spec.url, "--ref", ref.url, "--json")
+    assert any(finding["name"] == "server-changed" for finding in done.json["findings"])
+    assert (done.code, done.json["verdict"]) == (3, "INVALID")

@@ -101,9 +101,7 @@ class Check:
         if self.golden is None:
             return
         spec = self.store.servers.get("spec")
-        fits = fit(
-            self.golden, self.plan.prompts, spec.fingerprint if spec else None, allow=self.plan.allow_mismatch
-        )
+        fits = fit(self.golden, self.plan.prompts, spec.fingerprint if spec else None, allow=self.plan.allow_mismatch)
         for finding in fits.findings():
             self._note(finding)
         fits.require(self.golden, strict=self.strict_golden)
@@ -137,7 +135,7 @@ class Check:
         before = await server.counters() if arm == "spec" else None
         for job in self.plan.passes(arm):
             await capture(server, job, self.plan.prompts, self.store, self._settle)
-        after = await server.counters() if before is not None else None
+        after = await _counters_still(server) if before is not None else None
         if before is not None and after is not None and after.drafted > before.drafted:
             self.store.append(grown(arm, before, after))
 
@@ -184,6 +182,14 @@ class Check:
         if finding not in self.store.findings:
             self.store.append(finding)
         self.emit(Found(finding))
+
+
+async def _counters_still(server: Server) -> Counters | None:
+    """Counters at the end of a pass, or ``None``: a server that died in the middle leaves what it answered."""
+    try:
+        return await server.counters()
+    except ServerError:
+        return None
 
 
 def grown(arm: Arm, before: Counters, after: Counters) -> Drafts:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from verifier.compare.evidence import judge
+from verifier.compare.evidence import beyond, judge
 from verifier.compare.tolerance import FULL_SAMPLE, gap_change, measured
 from verifier.errors import ServerError
 from verifier.golden import Run
@@ -131,7 +131,13 @@ async def _by_walking(
         # An answer that ended here does not always carry its end token; the distribution does.
         picked = ids[agreed] if agreed < len(ids) else top[0].id
         if picked != spec_ids[place]:
-            splits.append(judge(place, picked, spec_ids[place], top, tolerance.value, "one-token"))
+            split = judge(place, picked, spec_ids[place], top, tolerance.value, "one-token")
+            if beyond(split):
+                # Never blame on one view alone: this one may be a decode, the other is a prefill of the same prefix.
+                again = await server.next_token(rendering.ids + spec_ids[:place], TOP)
+                other = judge(place, picked, spec_ids[place], again, tolerance.value, "one-token")
+                split = min(split, other, key=lambda view: (view.at_least, view.gap))
+            splits.append(split)
         if len(splits) >= MOST_SPLITS:
             break
         at, block = place + 1, FIRST_BLOCK

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
+import shutil
+import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -162,6 +164,47 @@ class Pair:
                 source.require()
 
 
+def record(settings: Settings, source: Source, output: Path, display: Display) -> int:
+    """`lossless record` from a server that is started for it; returns the exit code 0.
+
+    The log lies in a temporary folder, which is kept when the server fails.
+
+    Raises:
+        LosslessError: when it does not start, or as `recording.record` does.
+    """
+    source.require()
+    logs = Path(tempfile.mkdtemp(prefix="lossless-record-"))
+    try:
+        asyncio.run(_record(settings, source, output, logs, display))
+        shutil.rmtree(logs)
+    except BaseException:
+        with suppress(OSError):
+            logs.rmdir()  # where nothing was started, nothing was written
+        raise
+    return 0
+
+
+async def _record(settings: Settings, source: Source, output: Path, logs: Path, display: Display) -> None:
+    async with (
+        up(source, "ref", logs, display) as running,
+        connected("ref", running.url, settings, display) as server,
+    ):
+        with _explained(running):
+            await record_golden(
+                server, plan_of(settings), output, display, update=settings.update, fresh=settings.fresh
+            )
+
+
+@contextmanager
+def _explained(running: Running) -> Iterator[None]:
+    """Say why prompts were not recorded, where the reason is that the server ended."""
+    try:
+        yield
+    except Incomplete:
+        running.require()
+        raise
+
+
 def check(settings: Settings, pair: Pair, display: Display) -> Summary:
     """`lossless check` with servers that are started for it.
 
@@ -236,11 +279,8 @@ async def recorded(settings: Settings, plan: Plan, source: Source, path: Path, d
         up(source, "ref", path.parent, display) as running,
         connected("ref", running.url, settings, display) as server,
     ):
-        try:
+        with _explained(running):
             await record_golden(server, plan, path, display)
-        except Incomplete:
-            running.require()
-            raise
 
 
 async def against_golden(

@@ -36,6 +36,10 @@ def plan_of(settings: Settings, golden: Run | None = None) -> Plan:
         capped=settings.max_tokens is not None,
         concurrency=settings.concurrency,
         ref_runs=settings.ref_runs,
+        noise_concurrency=settings.noise_concurrency,
+        score=settings.score,
+        tolerance=settings.tolerance,
+        policy=settings.policy,
         one_at_a_time=settings.one_at_a_time,
         allow_mismatch=settings.allow_mismatch,
     )
@@ -58,6 +62,7 @@ def _recorded_limits(golden: Run) -> dict[str, Any]:
             "max_tokens": int(options["max_tokens"]),
             "capped": bool(options["capped"]),
             "ref_runs": int(options["ref_runs"]),
+            "noise_concurrency": int(options.get("noise_concurrency", 0)),
         }
     except (KeyError, TypeError, ValueError):
         raise StoreError(
@@ -95,6 +100,7 @@ def limits(plan: Plan) -> dict[str, Any]:
         "capped": plan.capped,
         "concurrency": plan.concurrency,
         "ref_runs": plan.ref_runs,
+        "noise_concurrency": plan.noise_concurrency,
     }
 
 

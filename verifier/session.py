@@ -36,7 +36,7 @@ from verifier.servers.http import Http, parse_address
 from verifier.servers.identify import connect
 from verifier.settings import Display, Settings
 
-__all__ = ["REPORT_FILE", "RUN_FILE", "Display", "Settings", "check", "compare", "identify", "record"]
+__all__ = ["REPORT_FILE", "RUN_FILE", "Display", "Settings", "check", "compare", "identify", "record", "rescore"]
 
 
 def check(settings: Settings, display: Display) -> Summary:
@@ -79,6 +79,21 @@ async def _compare(settings: Settings, reference: Path, speculative: Path, displ
             _copy_speculative(b, plan, store)
             summary = await Check(plan, store, None, None, display).run()
             return report(store, summary, display)
+
+
+def rescore(settings: Settings, run: Path, display: Display) -> Summary:
+    """`lossless rescore`: complete the evidence of a run, now that its reference runs again."""
+    return asyncio.run(_rescore(settings, run, display))
+
+
+async def _rescore(settings: Settings, run: Path, display: Display) -> Summary:
+    if settings.ref is None:
+        raise StoreError("No reference was named.", "Give its address with --ref.")
+    with Store(run) as store:
+        plan = plan_of(settings, store)
+        display.opened(store.path, resumed=True)
+        async with connected("ref", settings.ref, settings, display) as reference:
+            return report(store, await Check(plan, store, None, reference, display).rescore(), display)
 
 
 def _copy_speculative(source: Run, plan: Plan, store: Store) -> None:

@@ -8,6 +8,8 @@ from typing import Literal, Protocol
 
 from verifier.events import Event
 from verifier.golden import Run
+from verifier.plan import Score
+from verifier.policy import Policy
 from verifier.records import Summary
 
 DEFAULT_PROMPTS = "seed8"
@@ -36,6 +38,10 @@ class Settings:
     concurrency: int = 1
     ref_runs: int = 2
     one_at_a_time: bool = False
+    noise_concurrency: int = 0
+    score: Score = "differing"
+    tolerance: float | None = None
+    policy: Policy = field(default_factory=Policy)
     allow_mismatch: frozenset[str] = field(default_factory=frozenset)
     timeout: float = 600.0
     out: Path = Path("reports")

@@ -21,9 +21,9 @@ def server_counter(address: str, timeout: float = 600.0) -> Iterator[Count]:
     Raises:
         ServerError: when the server cannot be reached, or does not give token ids for a prompt.
     """
+    from verifier.connections import api_key
     from verifier.servers.http import Http, parse_address
     from verifier.servers.identify import connect
-    from verifier.session import api_key
 
     loop = asyncio.new_event_loop()
     try:

@@ -24,8 +24,8 @@ LATE = [
     "httpcore._backends.anyio",
     "anyio._backends._asyncio",
 ]
-"""What is imported when it is needed. pytester forgets what a run in this process imported, but numpy cannot be imported
-a second time, and errors of httpcore would be caught by the name of another class."""
+"""What is imported when it is needed. pytester forgets what a run in this process imported, but numpy cannot be loaded
+twice, and errors of httpcore would be caught by the name of another class."""
 for name in LATE:
     importlib.import_module(name)
 
@@ -79,8 +79,10 @@ class Pair:
 
 
 @pytest.fixture(autouse=True)
-def _not_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests say themselves whether they are in CI."""
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests say themselves whether they are in CI, and these may run under xdist."""
+    # Lines of a run within a run are not to be cut.
+    monkeypatch.setenv("COLUMNS", "200")
     for variable in ("CI", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID"):
         monkeypatch.delenv(variable, raising=False)
 
@@ -117,4 +119,24 @@ def outcomes(result: pytest.RunResult) -> dict[str, str]:
         words = line.split()
         if len(words) > 1 and "::" in words[0] and words[1].isupper():
             found[words[0].rpartition("::")[2]] = words[1]
+    return found
+
+
+def record(project: pytest.Pytester, pair: Pair, golden: str) -> Path:
+    """A golden of the project's prompts; nothing is compared."""
+    result = project.runpytest_inprocess(
+        "--lossless-golden", golden, "--lossless-update-new", "--lossless-ref", pair.ref.url
+    )
+    result.assert_outcomes(skipped=len(PROMPTS) + 1)
+    return project.path / golden
+
+
+def answers(golden: Path) -> dict[str, bytes]:
+    """The lines of a golden that hold first answers, by prompt."""
+    lines = golden.read_bytes().splitlines()
+    found = {}
+    for line in lines:
+        row = json.loads(line)
+        if row["type"] == "completion" and row["run"] == 0:
+            found[row["prompt_id"]] = line
     return found

@@ -14,6 +14,8 @@ from verifier import __version__
 COMMANDS: Mapping[str, str] = {
     "check": "Compare a speculative server with a reference, live or recorded.",
     "record": "Record a reference's answers as a golden, to check against later.",
+    "rescore": "Complete the evidence of a run, now that its reference runs again.",
+    "golden": "Show, compare, prune and migrate goldens.",
     "compare": "Compare two recorded files; no server is asked.",
     "identify": "Tell what a server is and what it can be asked for.",
     "demo": "Run a check on a real pair of small llama.cpp servers on this machine.",
@@ -43,12 +45,17 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="lossless")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Did speculative decoding change my outputs, and is it a bug?
 
     Exit codes: 0 the outputs hold, 1 LOSSY, 2 wrong usage, 3 INVALID or INCONCLUSIVE, 4 a server failed and the run is
     incomplete, 130 interrupted.
     """
+    from verifier.cli.defaults import from_pyproject
+
+    table = from_pyproject()
+    ctx.default_map = dict.fromkeys(COMMANDS, table)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,13 +17,7 @@ from verifier.cli import options
 @options.spec_cmd
 @options.option("--together", is_flag=True, help="Run both started servers at the same time.")
 @options.option("--no-rescore", is_flag=True, help="Leave evidence open in place of starting the reference again.")
-@options.option(
-    "--health-deadline",
-    type=click.FloatRange(1),
-    default=1800.0,
-    show_default=True,
-    help="Seconds that a started server may take until it is healthy.",
-)
+@options.health_deadline
 @options.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -42,6 +37,8 @@ from verifier.cli import options
 @options.max_tokens
 @options.concurrency
 @options.ref_runs
+@options.noise_concurrency
+@options.judged
 @options.option("--one-at-a-time", is_flag=True, help="Keep one server idle while the other works (one card).")
 @options.option(
     "--allow-mismatch", multiple=True, metavar="FIELD", help="A field in which the servers may differ, such as model."
@@ -54,6 +51,7 @@ from verifier.cli import options
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     spec: str | None,
     ref: str | None,
     ref_cmd: str | None,
@@ -74,6 +72,7 @@ def command(
     max_tokens: int | None,
     concurrency: int,
     ref_runs: int,
+    noise_concurrency: int,
     one_at_a_time: bool,
     allow_mismatch: tuple[str, ...],
     timeout: float,
@@ -81,6 +80,7 @@ def command(
     fresh: bool,
     as_json: bool,
     quiet: bool,
+    **judged: Any,
 ) -> int:
     """Compare the greedy answers of a speculative server with those of a reference.
 
@@ -119,11 +119,13 @@ def command(
         max_tokens=max_tokens,
         concurrency=concurrency,
         ref_runs=ref_runs,
+        noise_concurrency=noise_concurrency,
         one_at_a_time=one_at_a_time,
         allow_mismatch=frozenset(allow_mismatch),
         timeout=timeout,
         out=out,
         fresh=fresh,
+        **options.judging(**judged),
     )
     with Terminal(as_json=as_json, quiet=quiet) as terminal:
         if config is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,11 +16,18 @@ recorded = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.argument("reference", metavar="A.jsonl", type=recorded)
 @click.argument("speculative", metavar="B.jsonl", type=recorded)
 @options.option("--allow-mismatch", multiple=True, metavar="FIELD", help="A field in which the servers may differ.")
+@options.judged
 @options.out
 @options.as_json
 @options.quiet
 def command(
-    reference: Path, speculative: Path, allow_mismatch: tuple[str, ...], out: Path, as_json: bool, quiet: bool
+    reference: Path,
+    speculative: Path,
+    allow_mismatch: tuple[str, ...],
+    out: Path,
+    as_json: bool,
+    quiet: bool,
+    **judged: Any,
 ) -> int:
     """Compare two recorded files: A is the reference, B the speculative server.
 
@@ -28,6 +36,6 @@ def command(
     from verifier import session
     from verifier.reports.terminal import Terminal
 
-    settings = session.Settings(allow_mismatch=frozenset(allow_mismatch), out=out)
+    settings = session.Settings(allow_mismatch=frozenset(allow_mismatch), out=out, **options.judging(**judged))
     with Terminal(as_json=as_json, quiet=quiet) as terminal:
         return session.compare(settings, reference, speculative, terminal).exit_code

@@ -42,6 +42,40 @@ def chosen(function: F) -> F:
     return function
 
 
+def judged(function: F) -> F:
+    """The options by which answers are judged; `judging` makes settings of them."""
+    for decorate in (
+        option("--allow", multiple=True, metavar="NAME", help="A class, cause or fault that is excused; wins."),
+        option("--fail-on", multiple=True, metavar="NAME", help="A class, cause or fault that fails the run."),
+        option(
+            "--policy",
+            type=click.Choice(["strict", "lossless", "text"]),
+            default="lossless",
+            show_default=True,
+            help="What fails a run: any difference, what is speculation's fault, or what is more than a small change.",
+        ),
+        option("--tolerance", type=click.FloatRange(0), help="Nats that arithmetic is given, in place of measuring."),
+        option(
+            "--score",
+            type=click.Choice(["differing", "all", "none"]),
+            default="differing",
+            show_default=True,
+            help="Which answers the reference is asked about.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def judging(
+    *, score: str, tolerance: float | None, policy: str, fail_on: tuple[str, ...], allow: tuple[str, ...]
+) -> dict[str, Any]:
+    """Settings of the options that `judged` adds."""
+    from verifier.policy import Policy
+
+    return {"score": score, "tolerance": tolerance, "policy": Policy.of(policy, fail_on=fail_on, allow=allow)}
+
+
 def given(context: click.Context) -> frozenset[str]:
     """Names of the parameters that the user has set, on the command line or in the environment."""
     default = click.core.ParameterSource.DEFAULT
@@ -51,6 +85,13 @@ def given(context: click.Context) -> frozenset[str]:
 spec = option("--spec", metavar="ADDRESS", help="The speculative server: :30000, host:port or a URL.")
 ref_cmd = option(
     "--ref-cmd", metavar="COMMAND", help="Start the reference with this command, which has {port} in it, and stop it."
+)
+health_deadline = option(
+    "--health-deadline",
+    type=click.FloatRange(1),
+    default=1800.0,
+    show_default=True,
+    help="Seconds that a started server may take until it is healthy.",
 )
 spec_cmd = option("--spec-cmd", metavar="COMMAND", help="The same for the speculative server.")
 prompts = option(
@@ -75,6 +116,12 @@ ref_runs = option(
     default=2,
     show_default=True,
     help="Passes of the reference; the second shows whether it repeats itself, and why tokens differ.",
+)
+noise_concurrency = option(
+    "--noise-concurrency",
+    type=click.IntRange(0, 1024),
+    default=0,
+    help="One more pass of the reference with so many requests at once: its noise at another batch shape.",
 )
 timeout = option(
     "--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds to wait for one answer."

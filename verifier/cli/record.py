@@ -10,7 +10,9 @@ from verifier.cli import options
 
 
 @click.command("record")
-@options.ref(required=True)
+@options.ref(required=False)
+@options.ref_cmd
+@options.health_deadline
 @click.option(
     "--output",
     "-o",
@@ -31,7 +33,9 @@ from verifier.cli import options
 @options.fresh
 @options.quiet
 def command(
-    ref: str,
+    ref: str | None,
+    ref_cmd: str | None,
+    health_deadline: float,
     output: Path,
     prompts: tuple[str, ...],
     category: tuple[str, ...],
@@ -55,6 +59,8 @@ def command(
     """
     if update and update_new_only:
         raise click.UsageError("Give --update or --update-new-only, not both.")
+    if ref is None and ref_cmd is None:
+        raise click.UsageError("Give the reference: --ref ADDRESS or --ref-cmd COMMAND.")
     from verifier import session
     from verifier.reports.terminal import Terminal
 
@@ -74,4 +80,9 @@ def command(
         update="all" if update else "new" if update_new_only else "",
     )
     with Terminal(quiet=quiet) as terminal:
+        if ref_cmd is not None:
+            from verifier import managed
+
+            source = managed.Source(ref, ref_cmd, health_deadline=health_deadline)
+            return managed.record(settings, source, output, terminal)
         return session.record(settings, output, terminal)

@@ -139,8 +139,8 @@ class Tally:
             found.append(
                 Finding(
                     "mixed-traffic",
-                    f"The server drafted {self.run_drafted} tokens, {self.drafted} of them for us: others were asking it "
-                    "too, and batching with them changes greedy output.",
+                    f"The server drafted {self.run_drafted} tokens, {self.drafted} of them for us: others were asking "
+                    "it too, and batching with them changes greedy output.",
                     "warning",
                     arm="spec",
                 )

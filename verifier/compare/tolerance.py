@@ -27,9 +27,10 @@ LLAMA_CPP_LEAST = 0.05
 UNKNOWN = 0.30
 """Nats. An unknown dtype is taken for bfloat16, which most servers run."""
 
-DEVIATIONS = 3.0
-"""Root mean squares of the measured change that arithmetic is given: rounding is a sum of many small errors, of which
-all but 0.3% lie within three standard deviations."""
+DEVIATIONS = 4.0
+"""Root mean squares of the measured change that arithmetic is given. Rounding is a sum of many small errors, of which six
+in 100,000 lie beyond four standard deviations; a run exposes thousands of tokens, so three would blame it now and then.
+"""
 
 FULL_SAMPLE = 16
 """Positions from which on a measurement is of high confidence: its root mean square is then known to about 18%."""
@@ -59,7 +60,7 @@ def measured(reference: Fingerprint, changes: Sequence[float]) -> Measurement | 
         changes: of the gap between the two most likely tokens, nats, signed, one a position.
 
     Returns:
-        ``None`` without samples. Else max(floor of the dtype, three root mean squares of the changes, their largest),
+        ``None`` without samples. Else max(floor of the dtype, four root mean squares of the changes, their largest),
         at most `CAP`. Too few samples never narrow a floor that stands for want of a measurement.
     """
     if not changes:

@@ -22,7 +22,7 @@ from verifier.policy import Policy
 from verifier.prompt_selection import Selection
 from verifier.pytest_plugin import goldens, options
 from verifier.pytest_plugin.goldens import Golden
-from verifier.pytest_plugin.sets import path_of
+from verifier.pytest_plugin.sets import name_of, path_of
 from verifier.pytest_plugin.shared import Shared
 from verifier.records import Comparison, Finding, Summary
 from verifier.session import Settings
@@ -36,12 +36,12 @@ SUFFIX = ".jsonl"
 
 @dataclass(frozen=True)
 class Work:
-    """One check: what several tests share. ``name`` is how people call the prompt set.
+    """One check: what several tests share. ``name`` is how people call the prompt set, and makes no difference.
 
     ``settings`` may name both a golden and a live reference; the latter then only serves to record the former.
     """
 
-    name: str
+    name: str = field(compare=False)
     settings: Settings
 
     @property
@@ -134,7 +134,7 @@ class Checks:
         except LosslessError as error:
             raise pytest.UsageError(str(error)) from None
 
-    def work(self, prompts: str | Path, name: str | None = None, **given: Any) -> Work:
+    def work(self, prompts: str | Path, **given: Any) -> Work:
         """The check of a prompt set: options, and what a test gives in their place (``None`` is "not given").
 
         Raises:
@@ -164,7 +164,7 @@ class Checks:
             timeout=told.get("timeout") or self.option("timeout"),
             out=self.option("report"),
         )
-        return Work(name or path.name.removesuffix(SUFFIX), settings)
+        return Work(name_of(self.config, path), settings)
 
     def select(self, needed: Iterable[tuple[Work, str | None]]) -> None:
         """Remember which prompts the tests that are left need: what was deselected is not asked.
@@ -183,7 +183,7 @@ class Checks:
         ``whole`` asks for every prompt of the set, whatever was selected.
         """
         ids = () if whole else self._selected.get(work, ())
-        key = f"check-{_mark(work, ids)}"
+        key = f"check-{_mark(work.settings, ids)}"
         known = self._known.get(key)
         if known is None or not _enough(known.state, attempt):
             state = self.shared.once(
@@ -211,7 +211,7 @@ class Checks:
             if golden is not None and golden.missing:
                 return State(work.name, attempt, trouble=golden.missing, advice=golden.advice, missing=True)
             if work.is_open:
-                return State(work.name, attempt, trouble="recorded", golden=golden)
+                return State(work.name, attempt, trouble="there is no speculative server to ask", golden=golden)
             display = _Quiet()
             chosen = replace(settings, ids=ids, ref=None if settings.golden else settings.ref)
             summary = apart(lambda: session.check(chosen, display))

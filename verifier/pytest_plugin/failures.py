@@ -10,11 +10,9 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from verifier.pytest_plugin.checks import Checked
 from verifier.pytest_plugin.sets import is_shipped
-from verifier.records import Alignment, Comparison, Split
+from verifier.records import Alignment, Comparison, Split, Statistics
 from verifier.reports.untrusted import visible
 from verifier.settings import Settings
 
@@ -32,10 +30,11 @@ def in_short(comparison: Comparison) -> str:
 
 def story(checked: Checked, comparison: Comparison) -> str:
     """Everything that a failed prompt has to tell, line by line."""
-    return "\n".join(_story(checked, comparison))
+    return "\n".join([*what_differs(comparison), "", *closer(checked)])
 
 
-def _story(checked: Checked, comparison: Comparison) -> Iterator[str]:
+def what_differs(comparison: Comparison) -> Iterator[str]:
+    """Why a prompt is judged as it is, and what that rests on."""
     yield visible(comparison.reason)
     yield f"decided by the rule {comparison.rule!r}"
     if comparison.alignment is not None:
@@ -52,8 +51,6 @@ def _story(checked: Checked, comparison: Comparison) -> Iterator[str]:
         yield f"  tolerance {tolerance.value:.2f}: {visible(tolerance.source)} ({tolerance.confidence} confidence)"
     if comparison.ref_repeats is False:
         yield "the reference did not repeat its own answer to this prompt"
-    yield ""
-    yield from closer(checked)
 
 
 def around_split(alignment: Alignment) -> Iterator[str]:
@@ -127,15 +124,31 @@ def _statistics(checked: Checked) -> Iterator[str]:
     if summary.acceptance_length is not None:
         yield f"acceptance length: {summary.acceptance_length:.2f} tokens a verify step"
     if summary.statistics is not None:
-        for name, number in msgspec.structs.asdict(summary.statistics).items():
-            if number not in (None, (), {}, 0, False):
-                yield f"{name.replace('_', ' ')}: {visible(_number(number))}"
+        yield from _rates(summary.statistics)
     for finding in checked.findings:
-        if finding.severity != "note":
+        if finding.severity != "note" and finding.message != summary.sentence:
             yield f"{finding.severity}: {visible(finding.message)}"
     yield ""
     yield from closer(checked)
 
 
-def _number(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _rates(found: Statistics) -> Iterator[str]:
+    """Rates in words; intervals are 95%."""
+    yield f"exact: a share of {found.exact_share:.2f} ({found.exact_low:.2f} to {found.exact_high:.2f})"
+    if found.hazard is not None:
+        low, high = found.hazard_low or 0.0, found.hazard_high or 1.0
+        own = f"; the reference's own is {found.ref_hazard:.2g}" if found.ref_hazard is not None else ""
+        over = f"over {found.exposed_tokens} tokens"
+        yield f"divergences a token: {found.hazard:.2g} ({low:.2g} to {high:.2g}) {over}{own}"
+    if found.p_value is not None:
+        where = f", significant in: {visible(', '.join(found.excess))}" if found.excess else ""
+        test = f"p = {found.p_value:.2g} (McNemar, one-sided)"
+        yield f"more differences than the reference has with itself: {test}{where}"
+    for category, floor in found.noise_floor.items():
+        if floor.ref_differs or floor.spec_differs:
+            yield (
+                f"  {visible(category)}: {floor.spec_differs} of {floor.prompts} differ, "
+                f"{floor.ref_differs} where the reference was asked again"
+            )
+    if found.smallest_answer_rate is not None:
+        yield f"this run would have shown a difference in {found.smallest_answer_rate:.0%} of answers or more"

@@ -98,13 +98,13 @@ class Result:
     def _told(self, fine: set[str]) -> str:
         """The verdict and the first answers whose fault is not in ``fine``."""
         differing = [c for c in self.comparisons if c.cls != "exact" and c.fault not in fine]
-        parts = [f"{self.verdict}: {visible(self.summary.sentence)}", failures.statistics(self._checked)]
+        lines = [f"{self.verdict}: {visible(self.summary.sentence)}"]
         for comparison in differing[:MOST_TOLD]:
-            parts.append(f"{visible(comparison.prompt_id)}: {failures.in_short(comparison)}")
-            parts.append(failures.story(self._checked, comparison))
+            lines += ["", f"{visible(comparison.prompt_id)}: {failures.in_short(comparison)}"]
+            lines += (f"  {line}" for line in failures.what_differs(comparison))
         if len(differing) > MOST_TOLD:
-            parts.append(f"and {len(differing) - MOST_TOLD} more")
-        return "\n".join(parts)
+            lines += ["", f"and {len(differing) - MOST_TOLD} more"]
+        return "\n".join([*lines, "", failures.statistics(self._checked)])
 
 
 class Lossless:

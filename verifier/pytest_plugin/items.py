@@ -34,7 +34,7 @@ class PromptFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item]:
         checks = checks_of(self.config)
-        work = checks.work(self.path, self.nodeid)
+        work = checks.work(self.path)
         try:
             Selection([self.path])
         except LosslessError as error:
@@ -57,7 +57,7 @@ class CheckItem(pytest.Item):
         self.add_marker("lossless")
         if self.config.pluginmanager.hasplugin("xdist"):
             # Under --dist loadgroup one worker gets the whole set, so that no other waits for it.
-            self.add_marker(pytest.mark.xdist_group(f"lossless {self.parent.nodeid}"))  # type: ignore[union-attr]
+            self.add_marker(pytest.mark.xdist_group(f"lossless-{self.path.name.partition('.')[0]}"))
         self._attempt = 0
         self._outcome = Outcome("passed")
 

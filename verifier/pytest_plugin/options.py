@@ -225,3 +225,5 @@ def check(config: pytest.Config) -> None:
         )
     if values["update"] and values["update-new"]:
         raise pytest.UsageError("Give --lossless-update or --lossless-update-new, not both.")
+    if values["golden"] is None:
+        raise pytest.UsageError(f"{what} writes goldens; say which by --lossless-golden PATH.")

@@ -22,7 +22,7 @@ def add_arguments(config: pytest.Config, prompts: Sequence[str]) -> None:
     for argument in map(str, config.args):
         name, colons, item = argument.removeprefix(SET).partition("::")
         arguments.append(f"{path_of(config, name)}{colons}{item}" if argument.startswith(SET) else argument)
-    asked = [path_of(config, word.removeprefix(SET)) for word in prompts]
+    asked = dict.fromkeys(path_of(config, word.removeprefix(SET)) for word in prompts)
     config.stash[ASKED] = frozenset(asked)
     given = {argument.partition("::")[0] for argument in arguments}
     config.args[:] = [*arguments, *(str(path) for path in asked if str(path) not in given)]
@@ -41,6 +41,13 @@ def path_of(config: pytest.Config, name_or_path: str) -> Path:
         return find(name_or_path).resolve()
     except PromptSetError as error:
         raise pytest.UsageError(str(error)) from None
+
+
+def name_of(config: pytest.Config, path: Path) -> str:
+    """A set as people call it: by its path from pytest's root, or by its name if it came with the tool."""
+    if is_shipped(path):
+        return f"{SET}{path.stem}"
+    return path.relative_to(config.rootpath).as_posix() if path.is_relative_to(config.rootpath) else str(path)
 
 
 def is_shipped(path: Path) -> bool:

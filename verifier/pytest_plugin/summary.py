@@ -67,8 +67,9 @@ def _lines(state: State, tell_unused: bool) -> Iterator[tuple[str, str | None]]:
                 yield f"{visible(state.name)}: {counts}: {summary.verdict}", COLORS[summary.verdict]
                 yield f"  {visible(summary.sentence)}", None
             yield from ((f"  {line}", None) for line in _notes(run))
+            told = summary.sentence if summary else ""
             for finding in run.findings:
-                if finding.severity != "note":
+                if finding.severity != "note" and finding.message != told:
                     yield f"  {finding.severity}: {visible(finding.message)}", "yellow"
         yield f"  run: {_here(Path(state.run))}", None
         yield f"  report: {_here(Path(state.run).with_name(REPORT_FILE))}", None

@@ -18,6 +18,10 @@ DRAFT = "draft"
 KINDS = ("none", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache", DRAFT, LOSSY)
 """Kinds of speculation of the demo: llama.cpp's n-gram kinds, the model as its own draft, and a false one."""
 
+NGRAM_TOKENS, NGRAM_DRAFT = 4, 12
+"""Tokens that must repeat before an n-gram kind drafts, and tokens that it then drafts. llama.cpp's own 12 and 48 hardly
+ever draft in answers of a demo's length, and what never drafts tests nothing."""
+
 SYNTHETIC_LENGTH = 3.0
 """Mean acceptance length of the lossy kind: llama.cpp then accepts drafts at random, whatever the model thinks."""
 
@@ -49,6 +53,8 @@ def parameters(model: str, port: int, kind: str, *, threads: int, context: int, 
     elif kind != "none":
         name = "ngram-simple" if kind == LOSSY else kind
         p.speculative.types = [getattr(types, f"COMMON_SPECULATIVE_TYPE_{name.upper().replace('-', '_')}")]
+    for table in (p.speculative.ngram_simple, p.speculative.ngram_map_k, p.speculative.ngram_map_k4v):
+        table.size_n, table.size_m = NGRAM_TOKENS, NGRAM_DRAFT
     if kind == LOSSY:
         p.speculative.synth_len = synthetic
     return p

@@ -1,0 +1,75 @@
+"""`lossless golden`: show, compare, prune and migrate goldens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from verifier.cli import options
+
+recorded = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group("golden")
+def command() -> None:
+    """Show, compare, prune and migrate goldens: recorded answers of a reference. `lossless record` makes them."""
+
+
+@command.command("show")
+@click.argument("files", metavar="GOLDEN...", type=recorded, nargs=-1, required=True)
+@click.option("--id", "ids", multiple=True, help="Print the answer to this prompt; may be repeated.")
+@options.as_json
+def show_command(files: tuple[Path, ...], ids: tuple[str, ...], as_json: bool) -> int:
+    """Tell what is in a golden: the server, the prompts, how often it repeated itself, its size."""
+    from verifier.reports import goldens as show
+
+    for path in files:
+        if ids:
+            show.print_answers(path, ids, as_json=as_json)
+        else:
+            show.print_golden(path, as_json=as_json)
+    return 0
+
+
+@command.command("diff")
+@click.argument("old", metavar="OLD", type=recorded)
+@click.argument("new", metavar="NEW", type=recorded)
+@options.as_json
+def diff_command(old: Path, new: Path, as_json: bool) -> int:
+    """Tell how two goldens differ: the server, options, prompts and answers. Exit code 1 when they do.
+
+    `lossless compare OLD NEW` tells why the answers differ.
+    """
+    from verifier.goldens import difference
+    from verifier.reports import goldens as show
+
+    found = difference(old, new)
+    show.print_difference(found, as_json=as_json)
+    return 1 if found else 0
+
+
+@command.command("prune")
+@click.argument("file", metavar="GOLDEN", type=recorded)
+@click.option("--prompts", metavar="NAME|FILE", multiple=True, required=True, help="What to keep; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would be taken out.")
+def prune_command(file: Path, prompts: tuple[str, ...], dry_run: bool) -> int:
+    """Take the prompts out of a golden that are in none of these prompt sets any more."""
+    from verifier.goldens import prune
+    from verifier.prompt_selection import Selection
+    from verifier.reports import goldens as show
+
+    show.print_pruned(prune(file, Selection(prompts), dry_run=dry_run), dry_run=dry_run)
+    return 0
+
+
+@command.command("migrate")
+@click.argument("files", metavar="GOLDEN...", type=recorded, nargs=-1, required=True)
+def migrate_command(files: tuple[Path, ...]) -> int:
+    """Bring files to the present format. Files of earlier formats stay readable; newer ones are smaller."""
+    from verifier.goldens import migrate
+    from verifier.reports import goldens as show
+
+    for path in files:
+        show.print_migrated(path, migrate(path))
+    return 0
