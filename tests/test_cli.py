@@ -453,3 +453,39 @@ def test_a_server_that_changes_during_the_run_is_found(lossless: Any) -> None:
             done = lossless("check", "--spec", spec.url, "--ref", ref.url, "--json")
     assert any(finding["name"] == "server-changed" for finding in done.json["findings"])
     assert (done.code, done.json["verdict"]) == (3, "INVALID")
+
+
+def test_a_run_is_reported_in_every_format(lossless: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", wrong=Wrong(wrong_at=9), **SPEC) as spec:
+        path = lossless("check", "--spec", spec.url, "--ref", ref.url, "--json").json["run"]
+    targets = {name: tmp_path / f"r.{name}" for name in ("html", "markdown", "junit", "json")}
+    words = [word for name, target in targets.items() for word in (f"--{name}", str(target))]
+    assert run(["report", path, *words, "--annotations"]) == 0
+    printed = capsys.readouterr().out
+    # The verdict, and three prompts.
+    assert printed.count("::error") == 4
+    assert "<testsuite" in targets["junit"].read_text()
+    assert "LOSSY" in targets["markdown"].read_text()
+    import jsonschema
+
+    assert run(["schema"]) == 0
+    jsonschema.validate(json.loads(targets["json"].read_text()), json.loads(capsys.readouterr().out))
+
+
+def test_shards_are_joined_into_one_verdict(lossless: Any, tmp_path: Path, prompts: Path) -> None:
+    shards = []
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
+        for category in ("a", "b"):
+            done = lossless("check", "--spec", spec.url, "--ref", ref.url, "--category", category, "--json")
+            shards.append(done.json["run"])
+        joined = lossless("merge", *shards, "-o", tmp_path / "joined.jsonl", "--json")
+        assert joined.json["summary"]["counts"]["exact"] == 2
+        assert (joined.code, joined.json["verdict"]) == (0, "LOSSLESS")
+        twice = lossless("merge", shards[0], shards[0], "-o", tmp_path / "twice.jsonl")
+        assert twice.code == 2
+        assert "another shard" in twice.err
+        ref.state.version = "b1"
+        other = lossless("check", "--spec", spec.url, "--ref", ref.url, "--category", "c", "--json")
+        mixed = lossless("merge", shards[0], other.json["run"], "-o", tmp_path / "mixed.jsonl")
+    assert mixed.code == 2
+    assert "other servers" in mixed.err

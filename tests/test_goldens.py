@@ -287,6 +287,24 @@ def test_strict_golden_fails_on_prompts_missing_from_it_and_on_those_it_has_too_
         assert run([*words, "--strict-golden", "--fresh"]) == 3
 
 
+def test_a_part_of_a_golden_can_be_checked(golden: Path, prompts: Path, tmp_path: Path) -> None:
+    words = ["check", "--golden", str(golden), "--out", str(tmp_path / "out"), "--quiet"]
+    prompts.write_text("".join(json.dumps({"id": one, "category": one, "prompt": TEXTS[one]}) + "\n" for one in TEXTS))
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", speculative=True) as spec:
+        record(ref, golden, prompts)
+        words += ["--spec", spec.url]
+        assert run([*words, "--category", "b"]) == 0
+        assert run([*words, "--sample", "2"]) == 0
+        assert run([*words, "--category", "none"]) == 2
+        assert run([*words, "--category", "b", "--prompts", str(prompts), "--strict-golden", "--fresh"]) == 0
+    asked_for = []
+    for path in (tmp_path / "out").glob("*/run.jsonl"):
+        with Run(path) as stored:
+            asked_for.append(stored.prompt_ids())
+    assert sorted(map(len, asked_for)) == [1, 1, 2]
+    assert ["b"] in asked_for
+
+
 def test_a_golden_of_another_engine_version_is_not_compared_and_nothing_is_asked(
     golden: Path, prompts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

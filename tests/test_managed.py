@@ -116,6 +116,13 @@ def test_the_reference_is_started_again_only_when_evidence_is_open(check: Any) -
     assert {row["scored"] for row in result["comparisons"]} == {"first"}
 
 
+def test_a_reference_that_cannot_score_is_not_started_again(check: Any) -> None:
+    differing = command("--wrong-at", 9, engine="openai")
+    code, result, _ = check("--ref-cmd", command(engine="openai"), "--spec-cmd", differing)
+    assert (code, result["verdict"]) == (3, "INCONCLUSIVE")
+    assert logs(result) == ["reference.log", "speculative.log"]
+
+
 def test_a_started_server_is_checked_against_a_golden(check: Any, tmp_path: Path, prompts: Path) -> None:
     _, first, _ = check("--ref-cmd", command(), "--spec-cmd", command("--speculative"))
     golden = Path(first["run"]).parent / "golden.jsonl"

@@ -44,6 +44,13 @@ def test_switches_beat_the_policy_and_allow_beats_fail_on() -> None:
     assert not Policy.of("lossless", allow=["wrong-token"]).fails(WRONG)
 
 
+def test_an_allowed_class_does_not_excuse_speculations_fault() -> None:
+    garbled = comparison("near-lossless", "detokenizer", "speculation")
+    assert Policy.of("strict", allow=["near-lossless"]).fails(garbled)
+    assert not Policy.of("strict", allow=["detokenizer"]).fails(garbled)
+    assert not Policy.of("strict", allow=["near-lossless"]).fails(NEAR)
+
+
 @pytest.mark.parametrize(
     ("policy", "verdict", "failing", "excess", "complete", "code"),
     [

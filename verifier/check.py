@@ -43,6 +43,8 @@ class Check:
     golden: Run | None = None
     """Answers in place of a reference's. They are copied once it is known which still fit."""
     strict_golden: bool = False
+    whole: bool = True
+    """Whether the plan's prompts are all of their sets, so that what else is in a golden is unused."""
     tally: Tally = field(default_factory=Tally)
     settled: set[str] = field(default_factory=set)
     """Ids of prompts whose verdict was given while the others were still being answered."""
@@ -62,13 +64,16 @@ class Check:
         return self._summarise()
 
     async def rescore(self) -> Summary:
-        """Complete the evidence of a run that was made before, with the reference as it runs now."""
+        """Complete the evidence of a run that was made before, with the reference as it runs now, and sum up again.
+
+        Without a reference the verdicts that are stored stay as they are.
+        """
         for arm, server in self._servers():
             await identify(arm, server, self.store, self.emit)
         self.emit(StageStarted("compare", len(self.plan.prompts)))
         for prompt in self.plan.prompts:
             comparison = self.store.comparison(prompt.id)
-            if comparison is None or is_open(self.store, comparison):
+            if comparison is None or (self.reference is not None and is_open(self.store, comparison)):
                 comparison = await self.judge.compare(prompt)
             self._conclude(prompt, comparison)
             self.emit(Advanced("compare"))
@@ -101,7 +106,8 @@ class Check:
         if self.golden is None:
             return
         spec = self.store.servers.get("spec")
-        fits = fit(self.golden, self.plan.prompts, spec.fingerprint if spec else None, allow=self.plan.allow_mismatch)
+        now = spec.fingerprint if spec else None
+        fits = fit(self.golden, self.plan.prompts, now, allow=self.plan.allow_mismatch, whole=self.whole)
         for finding in fits.findings():
             self._note(finding)
         fits.require(self.golden, strict=self.strict_golden)

@@ -118,7 +118,9 @@ async def _by_walking(
     plain = Prompt(prompt.id, text=prompt.text, parameters=_without_stops(prompt.parameters))
     while at < len(spec_ids):
         prefix = Rendering(rendering.prompt_id, rendering.digest, ids=rendering.ids + spec_ids[:at])
-        answer = await server.generate(Request(plain, prefix, min(block, len(spec_ids) - at), TOP))
+        # The first block is computed from nothing, as a view of its own. Later ones go on from what the server kept.
+        request = Request(plain, prefix, min(block, len(spec_ids) - at), TOP, reuse_prefix=at > first)
+        answer = await server.generate(request)
         ids = answer.ids or ()
         agreed = _common(ids, spec_ids[at:])
         if agreed == len(ids) and ids:
@@ -188,6 +190,9 @@ def _overruled(first: Split) -> Split:
     )
 
 
+EARLY = 64
+"""Tokens of an answer among which single positions are measured: each costs a prefill of everything before it."""
+
 NARROW = 2.0
 """Nats. Positions where the two most likely tokens are no further apart are measured: there rounding can decide."""
 
@@ -241,7 +246,7 @@ async def _changes_by_token(server: Server, run: Run, probed: int) -> list[float
         completion = run.completion("ref", prompt_id, probed)
         if completion is None or not completion.top:
             continue
-        narrow = [(width(top), index) for index, top in enumerate(completion.top) if _is_narrow(top)]
+        narrow = [(width(top), index) for index, top in enumerate(completion.top[:EARLY]) if _is_narrow(top)]
         ranked.append([(prompt_id, index) for _, index in sorted(narrow)[:FULL_SAMPLE]])
         if len(ranked) >= FULL_SAMPLE:
             break

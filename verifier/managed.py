@@ -259,7 +259,7 @@ async def _at_once(
             reference = await stack.enter_async_context(connected("ref", running[0].url, settings, display))
         running.append(await stack.enter_async_context(up(pair.speculative, "spec", folder, display)))
         speculative = await stack.enter_async_context(connected("spec", running[-1].url, settings, display))
-        checking = Check(plan, store, speculative, reference, display, golden, strict_golden=settings.strict_golden)
+        checking = Check(plan, store, speculative, reference, display, golden, settings.strict_golden, settings.whole)
         summary = await checking.run()
         for one in running:
             _note_end(one, store, display)
@@ -290,7 +290,7 @@ async def against_golden(
     async with up(source, "spec", store.path.parent, display) as running:
         async with connected("spec", running.url, settings, display) as server:
             summary = await Check(
-                plan, store, server, None, display, golden, strict_golden=settings.strict_golden
+                plan, store, server, None, display, golden, settings.strict_golden, settings.whole
             ).run()
         _note_end(running, store, display)
     return summary
@@ -298,6 +298,9 @@ async def against_golden(
 
 def has_open(run: Run) -> bool:
     """Whether asking the reference could still found some verdict better."""
+    reference = run.servers.get("ref")
+    if reference is not None and reference.abilities.scoring is False:
+        return False
     return any(is_open(run, comparison) for comparison in run.comparisons())
 
 

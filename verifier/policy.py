@@ -52,9 +52,15 @@ class Policy:
         return cls(label, strict | fail_on, (lenient - fail_on) | allow)
 
     def fails(self, comparison: Comparison) -> bool:
-        """Whether one prompt fails the run. An error does not: it makes the run incomplete."""
-        names = {comparison.cls, comparison.cause, comparison.fault}
-        return comparison.cls != "error" and bool(names & self.fail_on) and not names & self.allow
+        """Whether one prompt fails the run. An error does not: it makes the run incomplete.
+
+        A class that is allowed says how much may change, not who may be at fault: speculation's fault is excused only
+        by its cause, or as a fault.
+        """
+        if comparison.cls == "error" or not self.fail_on & {comparison.cls, comparison.cause, comparison.fault}:
+            return False
+        by_class = comparison.cls in self.allow and comparison.fault != "speculation"
+        return not by_class and not self.allow & {comparison.cause, comparison.fault}
 
     def exit_code(self, verdict: SuiteVerdict, *, failing: int, excess: bool, complete: bool) -> int:
         """0 the policy holds, 1 it does not, 3 nothing can be said, 4 a server failed.

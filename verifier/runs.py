@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +15,9 @@ from verifier import __version__
 from verifier.errors import StoreError
 from verifier.golden import Run, Store, read
 from verifier.plan import Plan
-from verifier.prompt_selection import Filter, Selection
+from verifier.prompt_selection import Filter, Selection, sample_ids
 from verifier.prompts import Prompts
-from verifier.records import SCHEMA_VERSION, Finding, Header, Summary
+from verifier.records import SCHEMA_VERSION, Finding, Header, Prompt, Summary
 from verifier.servers.http import parse_address
 from verifier.settings import DEFAULT_MAX_TOKENS, DEFAULT_PROMPTS, Display, Settings
 
@@ -31,7 +32,7 @@ def plan_of(settings: Settings, golden: Run | None = None) -> Plan:
         StoreError: when other limits are asked for than the golden was recorded with.
     """
     plan = Plan(
-        _prompts(settings) if golden is None or settings.prompts else golden.prompts(),
+        _prompts(settings) if golden is None or settings.prompts else _Recorded(golden, settings),
         max_tokens=settings.max_tokens or DEFAULT_MAX_TOKENS,
         capped=settings.max_tokens is not None,
         concurrency=settings.concurrency,
@@ -72,11 +73,45 @@ def _recorded_limits(golden: Run) -> dict[str, Any]:
 
 def _prompts(settings: Settings) -> Prompts:
     return Selection(
-        settings.prompts or (DEFAULT_PROMPTS,),
-        keep=Filter(settings.category, settings.language, settings.tag, settings.ids),
-        size=settings.sample,
-        seed=settings.seed,
+        settings.prompts or (DEFAULT_PROMPTS,), keep=_filter(settings), size=settings.sample, seed=settings.seed
     )
+
+
+def _filter(settings: Settings) -> Filter:
+    return Filter(settings.category, settings.language, settings.tag, settings.ids)
+
+
+class _Recorded:
+    """The prompts of a recorded file that the settings choose, read one at a time; see `prompts.Prompts`.
+
+    Raises:
+        StoreError: when they choose none.
+    """
+
+    def __init__(self, run: Run, settings: Settings) -> None:
+        self._recorded = run.prompts()
+        keep = _filter(settings)
+        kept = [prompt.id for prompt in self._recorded if keep.keeps(prompt)]
+        if settings.sample is not None:
+            chosen = frozenset(kept)
+            drawn = (prompt for prompt in self._recorded if prompt.id in chosen)
+            kept = list(sample_ids(drawn, settings.sample, settings.seed))
+        if not kept:
+            raise StoreError(
+                f"No prompt of {run.path} matches {keep}.", "`lossless golden show` counts its categories."
+            )
+        self._kept = frozenset(kept)
+        self.name = self._recorded.name
+        self.digest = self._recorded.digest
+        if len(kept) < len(self._recorded):
+            parts = "".join(f"{prompt.id}\0{prompt.digest}\n" for prompt in self)
+            self.digest = hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[Prompt]:
+        return (prompt for prompt in self._recorded if prompt.id in self._kept)
 
 
 def options_of(settings: Settings, plan: Plan, **servers: str | None) -> dict[str, Any]:

@@ -59,7 +59,7 @@ async def check_async(settings: Settings, display: Display) -> Summary:
             await stack.enter_async_context(connected("ref", settings.ref, settings, display)) if settings.ref else None
         )
         store = stack.enter_context(run_store(run_folder(settings, header), header, display))
-        checking = Check(plan, store, speculative, reference, display, golden, strict_golden=settings.strict_golden)
+        checking = Check(plan, store, speculative, reference, display, golden, settings.strict_golden, settings.whole)
         return report(store, await checking.run(), display)
 
 

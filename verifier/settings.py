@@ -48,6 +48,11 @@ class Settings:
     fresh: bool = False
     update: Update = ""
 
+    @property
+    def whole(self) -> bool:
+        """Whether all prompts of the sets are asked, and not only those that were chosen among them."""
+        return not (self.category or self.language or self.tag or self.sample or self.ids)
+
 
 class Display(Protocol):
     """Whoever shows a run: it hears every event and is shown the file at the end."""

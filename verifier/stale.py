@@ -78,12 +78,15 @@ class Fit:
             raise StaleGolden(f"{golden.path} does not fit, and --strict-golden was given:\n{told}", "Record it again.")
 
 
-def fit(golden: Run, prompts: Prompts, now: Fingerprint | None, *, allow: Collection[str] = ()) -> Fit:
+def fit(
+    golden: Run, prompts: Prompts, now: Fingerprint | None, *, allow: Collection[str] = (), whole: bool = True
+) -> Fit:
     """How ``golden`` fits ``prompts`` and the server that is to be compared with it.
 
     Args:
         now: what that server is, or ``None`` where there is none to ask.
         allow: fields of it that may differ.
+        whole: whether ``prompts`` are all there are; of a part, the rest of the golden is not unused.
     """
     server = golden.servers.get("ref")
     before = server.fingerprint if server is not None and now is not None else None
@@ -102,7 +105,8 @@ def fit(golden: Run, prompts: Prompts, now: Fingerprint | None, *, allow: Collec
             result.stale.setdefault("; ".join(reasons), []).append(prompt.id)
         else:
             result.fresh.add(prompt.id)
-    result.unused = [prompt_id for prompt_id in golden.prompt_ids() if prompt_id not in asked]
+    if whole:
+        result.unused = [prompt_id for prompt_id in golden.prompt_ids() if prompt_id not in asked]
     return result
 
 

@@ -19,7 +19,9 @@ COMMANDS: Mapping[str, str] = {
     "compare": "Compare two recorded files; no server is asked.",
     "identify": "Tell what a server is and what it can be asked for.",
     "demo": "Run a check on a real pair of small llama.cpp servers on this machine.",
-    "report": "Write the HTML report of a run again.",
+    "report": "Write reports of a run: HTML, Markdown, JUnit XML, JSON.",
+    "merge": "Join shards of one run and judge them as one.",
+    "schema": "Print the JSON Schema of the JSON report.",
     "prompts": "List, show, check and make prompt sets.",
 }
 """Commands and their one-line help, held here so that `lossless --help` imports no command."""

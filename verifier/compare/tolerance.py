@@ -28,12 +28,12 @@ UNKNOWN = 0.30
 """Nats. An unknown dtype is taken for bfloat16, which most servers run."""
 
 DEVIATIONS = 4.0
-"""Root mean squares of the measured change that arithmetic is given. Rounding is a sum of many small errors, of which six
-in 100,000 lie beyond four standard deviations; a run exposes thousands of tokens, so three would blame it now and then.
+"""Root mean squares of the measured change that arithmetic is given. Rounding is a sum of many small errors, of which
+six in 100,000 lie beyond four standard deviations; a run exposes thousands of tokens, so three would be too few.
 """
 
-FULL_SAMPLE = 16
-"""Positions from which on a measurement is of high confidence: its root mean square is then known to about 18%."""
+FULL_SAMPLE = 12
+"""Positions from which on a measurement is of high confidence: its root mean square is then known to about 20%."""
 
 MANTISSA_BITS = {"bfloat16": 7, "float16": 10, "float32": 23}
 STEPS = 2.0

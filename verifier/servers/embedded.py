@@ -19,8 +19,8 @@ KINDS = ("none", "ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "n
 """Kinds of speculation of the demo: llama.cpp's n-gram kinds, the model as its own draft, and a false one."""
 
 NGRAM_TOKENS, NGRAM_DRAFT = 4, 12
-"""Tokens that must repeat before an n-gram kind drafts, and tokens that it then drafts. llama.cpp's own 12 and 48 hardly
-ever draft in answers of a demo's length, and what never drafts tests nothing."""
+"""Tokens that must repeat before an n-gram kind drafts, and tokens that it then drafts. llama.cpp's own 12 and 48
+hardly ever draft in answers of a demo's length, and what never drafts tests nothing."""
 
 SYNTHETIC_LENGTH = 3.0
 """Mean acceptance length of the lossy kind: llama.cpp then accepts drafts at random, whatever the model thinks."""

@@ -188,7 +188,7 @@ class LlamaCpp:
             "prompt": rendering.ids if rendering.ids is not None else rendering.text,
             "n_predict": request.max_tokens,
             "return_tokens": True,
-            "cache_prompt": False,
+            "cache_prompt": request.reuse_prefix,
             "ignore_eos": parameters.ignore_eos,
             "stop": parameters.stop,
             "n_probs": request.top_logprobs,

@@ -1,0 +1,25 @@
+"""`lossless merge`: shards of one run, joined."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from verifier.cli import options
+
+RUNS = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command("merge")
+@click.argument("runs", metavar="A.jsonl B.jsonl...", nargs=-1, required=True, type=RUNS)
+@click.option("--output", "-o", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The joined run.")
+@options.as_json
+@options.quiet
+def command(runs: tuple[Path, ...], output: Path, as_json: bool, quiet: bool) -> int:
+    """Join runs that checked different prompts on the same two servers, and judge them as one."""
+    from verifier.merging import merge
+    from verifier.reports.terminal import Terminal
+
+    with Terminal(as_json=as_json, quiet=quiet) as terminal:
+        return merge(runs, output, terminal).exit_code

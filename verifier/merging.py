@@ -1,0 +1,71 @@
+"""Shards of one run as one run: the same two servers, different prompts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from verifier.check import Check
+from verifier.compare.fingerprints import changed_fingerprint
+from verifier.errors import StoreError
+from verifier.golden import Run, Store
+from verifier.records import Summary
+from verifier.runs import limits, new_header, plan_of, report
+from verifier.settings import Display, Settings
+
+
+def merge(paths: Sequence[Path], output: Path, display: Display) -> Summary:
+    """Join runs into ``output`` and give the verdict on all of their prompts.
+
+    Raises:
+        StoreError: when they are of different servers or options, or share a prompt.
+    """
+    with ExitStack() as stack:
+        shards = [stack.enter_context(Run(path)) for path in paths]
+        first = shards[0]
+        plan = plan_of(Settings(), first)
+        header = new_header("check", first.prompts(), limits(plan))
+        store = stack.enter_context(Store(output, header))
+        display.opened(output, resumed=False)
+        for shard in shards:
+            _same_servers(first, shard)
+            if limits(plan_of(Settings(), shard)) != limits(plan):
+                raise StoreError(f"{shard.path} was made with other options.", "Join runs of one kind only.")
+            _copy(shard, store)
+        everything = plan_of(Settings(), store)
+        return report(store, asyncio.run(Check(everything, store, None, None, display).rescore()), display)
+
+
+def _same_servers(first: Run, shard: Run) -> None:
+    for arm, server in first.servers.items():
+        other = shard.servers.get(arm)
+        if other is None or changed_fingerprint(server.fingerprint, other.fingerprint, arm):
+            raise StoreError(f"{shard.path} is of other servers than {first.path}.", "Join shards of one run only.")
+
+
+def _copy(shard: Run, store: Store) -> None:
+    for server in shard.servers.values():
+        if server.arm not in store.servers:
+            store.append(server)
+    if shard.measurement is not None and store.measurement is None:
+        store.append(shard.measurement)
+    for drafts in shard.drafts:
+        store.append(drafts)
+    for finding in shard.findings:
+        if finding not in store.findings:
+            store.append(finding)
+    for prompt_id in shard.prompt_ids():
+        if store.has_rendering(prompt_id):
+            raise StoreError(
+                f"{shard.path} holds the prompt {prompt_id!r}, which another shard has too.", "Split by id."
+            )
+        rendering = shard.rendering(prompt_id)
+        if rendering is not None:
+            store.append(rendering)
+        for completion in shard.completions(prompt_id):
+            store.append(completion)
+        comparison = shard.comparison(prompt_id)
+        if comparison is not None:
+            store.append(comparison)
