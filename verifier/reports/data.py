@@ -30,6 +30,7 @@ from verifier.records import (
     Rendering,
     Span,
     Split,
+    Statistics,
     SuiteVerdict,
     Tolerance,
 )
@@ -319,18 +320,20 @@ def _prompt(run: Run, number: int, prompt_id: str, outcome: Outcome) -> PromptRe
     rendering = run.rendering(prompt_id) or Rendering(prompt_id, "")
     ref, spec = run.completion("ref", prompt_id), run.completion("spec", prompt_id)
     failures = (run.failure("ref", prompt_id), run.failure("ref", prompt_id, 1), run.failure("spec", prompt_id))
+    text, messages = _asked(run, rendering)
+    asked = rendering.prompt
     return PromptReport(
         number=number,
         id=prompt_id,
-        category=comparison.category if comparison else None,
-        language=comparison.language if comparison else "",
+        category=comparison.category if comparison else asked.category if asked else None,
+        language=comparison.language if comparison else asked.language if asked else "",
         outcome=outcome,
         cause=comparison.cause if comparison else None,
         fault=comparison.fault if comparison else None,
         rule=comparison.rule if comparison else "",
         reason=comparison.reason if comparison else "",
-        messages=rendering.messages or (),
-        prompt=rendering.text,
+        messages=messages,
+        prompt=text,
         prompt_ids=rendering.ids,
         ref=_answer(ref),
         spec=_answer(spec),
@@ -402,13 +405,48 @@ def _told(value: object) -> str | None:
     return str(value)
 
 
+def _asked(run: Run, rendering: Rendering) -> tuple[str | None, tuple[Message, ...]]:
+    """What a prompt said: as it was sent, or in the form that the server's template decided on."""
+    if rendering.text is not None or rendering.messages or rendering.prompt is None:
+        return rendering.text, rendering.messages or ()
+    prompt, server = rendering.prompt, run.servers.get("ref")
+    as_chat = prompt.text is None or (server is not None and server.abilities.chat_template is True)
+    return (None, prompt.messages) if prompt.messages and as_chat else (prompt.text, ())
+
+
 def _details(run: Run) -> dict[str, str | int | float | None]:
     """What later versions add to the summary is shown without a change here."""
     if run.summary is None:
         return {}
     told = msgspec.to_builtins(run.summary)
     shown = {"type", "verdict", "complete", "sentence", "counts", "causes", "faults", "exit_code", "ref_repeats"}
-    return {DETAIL_NAMES.get(name, _words(name)): _flat(value) for name, value in told.items() if name not in shown}
+    details = {
+        DETAIL_NAMES.get(name, _words(name)): _flat(value)
+        for name, value in told.items()
+        if name not in {*shown, "statistics"}
+    }
+    return details | (_rates(run.summary.statistics) if run.summary.statistics else {})
+
+
+def _rates(statistics: Statistics) -> dict[str, str | int | float | None]:
+    """What the rates of a run say, in words; the exact share and the hazard are shown apart."""
+    told: dict[str, str | int | float | None] = {}
+    if statistics.p_value is not None:
+        where = f"significant: {', '.join(statistics.excess)}" if statistics.excess else "not significant"
+        told["more differences than the reference has with itself"] = f"p = {statistics.p_value:.3g}, {where}"
+    noisy = [
+        f"{name} {floor.ref_differs} of {floor.prompts}"
+        for name, floor in statistics.noise_floor.items()
+        if floor.ref_differs
+    ]
+    if statistics.noise_floor:
+        shape = ", also at another batch shape" if statistics.noise_at_other_shape else ""
+        told[f"the reference differs from itself{shape}"] = "; ".join(noisy) or "nowhere"
+    if statistics.smallest_answer_rate is not None:
+        told["smallest effect this run would have shown"] = f"{statistics.smallest_answer_rate:.1%} of answers" + (
+            f", {statistics.smallest_token_rate:.2g} per token" if statistics.smallest_token_rate else ""
+        )
+    return told
 
 
 def _flat(value: object) -> str | int | float | None:

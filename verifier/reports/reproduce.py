@@ -63,8 +63,12 @@ def curl(run: Run, arm: Arm, rendering: Rendering | None, max_tokens: int) -> st
 
 
 def length_limit(run: Run, ref: Completion | None) -> int:
-    """``max_tokens`` of a prompt: the run's option, or else as many as the reference gave."""
+    """``max_tokens`` of a prompt: its own unless the run caps it, the run's, or as many as the reference gave."""
+    rendering = run.rendering(ref.prompt_id) if ref is not None else None
     limit = run.header.options.get("max_tokens")
+    own = rendering.prompt.max_tokens if rendering is not None and rendering.prompt is not None else None
+    if own is not None:
+        return min(own, limit) if isinstance(limit, int) and run.header.options.get("capped") else own
     if isinstance(limit, int):
         return limit
     if ref is not None:

@@ -6,6 +6,8 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -14,6 +16,7 @@ import msgspec
 from msgspec import UNSET
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -38,12 +41,19 @@ STYLES = {
     "INVALID": "bold red",
     "LOSSY": "bold red",
 }
+LABEL = 7
+"""Cells before a side's text: indent, name and a space."""
+NO_TERMINAL_WIDTH = 180
+"""Cells of a line where the output is no terminal: nothing is left out of a log."""
 SIDES = {"ref": "reference", "spec": "speculative"}
 
 
 def console(*, stderr: bool = False) -> Console:
     """A console that never reads markup or emoji codes in what it prints, since model output may hold them."""
-    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=False)
+    made = Console(stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = NO_TERMINAL_WIDTH
+    return made
 
 
 class Terminal:
@@ -132,7 +142,7 @@ class Terminal:
             print_json(run, summary, html)
             return
         if not self.quiet:
-            for part in tables(run, summary):
+            for part in tables(run, summary, self._out.width):
                 self._out.print(part)
         for line in verdict_lines(summary):
             self._out.print(line, soft_wrap=True)
@@ -178,13 +188,47 @@ def one_line(server: ServerRecord) -> str:
     return ", ".join(facts)
 
 
-def tables(run: Run, summary: Summary) -> list[RenderableType]:
-    """The table of prompts and, below it, the first difference of each that differs."""
+@dataclass(frozen=True)
+class Column:
+    """A column of the table of prompts. ``from_width`` is the terminal width (cells) from which on it is shown."""
+
+    name: str
+    cell: Callable[[Comparison], Text]
+    from_width: int = 0
+    number: bool = False
+
+
+def columns(width: int) -> list[Column]:
+    """The columns that a terminal of this width has room for; the rest is in the details below and in the report."""
+    every = (
+        Column("prompt", lambda c: Text(visible(c.prompt_id))),
+        Column("category", lambda c: Text(visible(c.category)), 150),
+        Column("class", lambda c: Text(c.cls, style=STYLES[c.cls])),
+        Column("cause", lambda c: Text("" if c.cause == "none" else c.cause)),
+        Column("first difference", lambda c: Text(_where(c)), 115),
+        Column("runs together again", lambda c: Text(_together(c)), 150),
+        Column("gap", lambda c: Text(_gap(c)), number=True),
+        Column("accepted", lambda c: _number(c.acceptance_length), number=True),
+        Column("ref tok/s", lambda c: _number(c.ref_speed), 90, number=True),
+        Column("spec tok/s", lambda c: _number(c.spec_speed), 90, number=True),
+    )
+    return [column for column in every if width >= column.from_width]
+
+
+def tables(run: Run, summary: Summary, width: int) -> list[RenderableType]:
+    """The table of prompts and, below it, the first difference of each that differs; ``width`` in cells."""
+    shown_columns = columns(width)
     table = Table(box=None, header_style="bold", padding=(0, 1))
-    for name in ("prompt", "category", "class", "cause", "first difference", "runs together again"):
-        table.add_column(name, overflow="fold")
-    for name in ("gap", "accepted", "ref tok/s", "spec tok/s"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for column in shown_columns:
+        table.add_column(
+            column.name,
+            justify="right" if column.number else "left",
+            no_wrap=True,
+            # The name of a prompt is what gives way: it stands in full below, where there is something to say.
+            ratio=1 if column.name == "prompt" else None,
+            overflow="ellipsis",
+            min_width=12 if column.name == "prompt" else None,
+        )
     everything = sum(summary.counts.values()) <= MOST_ROWS
     shown = left_out = 0
     details: list[RenderableType] = []
@@ -195,28 +239,17 @@ def tables(run: Run, summary: Summary) -> list[RenderableType]:
             left_out += 1
             continue
         shown += 1
-        table.add_row(*_row(comparison))
+        table.add_row(*(column.cell(comparison) for column in shown_columns))
         if comparison.cls != "exact":
-            details.append(_detail(comparison))
+            details += _detail(comparison, width)
     parts: list[RenderableType] = [Text(), table, *details]
     if left_out:
         parts.append(Text(f"… and {left_out} more that differ: see the report."))
     return parts
 
 
-def _row(comparison: Comparison) -> list[Text]:
-    cause = "" if comparison.cause == "none" else comparison.cause
-    cells = [
-        Text(visible(comparison.prompt_id)),
-        Text(visible(comparison.category)),
-        Text(comparison.cls, style=STYLES[comparison.cls]),
-        Text(cause),
-        Text(_where(comparison)),
-        Text(_together(comparison)),
-        Text(_gap(comparison)),
-    ]
-    numbers = (comparison.acceptance_length, comparison.ref_speed, comparison.spec_speed)
-    return cells + [Text("–" if number is None else f"{number:.1f}") for number in numbers]
+def _number(value: float | None) -> Text:
+    return Text("–" if value is None else f"{value:.1f}")
 
 
 def _where(comparison: Comparison) -> str:
@@ -245,21 +278,28 @@ def _gap(comparison: Comparison) -> str:
     return f"{'≥' if widest.at_least else ''}{widest.gap:.2f}"
 
 
-def _detail(comparison: Comparison) -> Text:
-    """The first difference with the text around it, both sides under each other."""
-    text = Text("\n")
-    text.append(visible(comparison.prompt_id), style="bold")
-    text.append(f": {comparison.cls}, {comparison.cause}, fault: {comparison.fault}\n")
-    text.append(f"  {visible(comparison.reason)}\n")
+def _detail(comparison: Comparison, width: int) -> list[RenderableType]:
+    """The first difference with the text around it, both sides under each other and a caret where they part."""
+    head = Text(visible(comparison.prompt_id), style="bold")
+    head.append(f": {comparison.cls}, {comparison.cause}, fault: {comparison.fault}", style="none")
+    lines: list[RenderableType] = [Text(), head, Padding(Text(visible(comparison.reason)), (0, 0, 0, 2))]
+    lines += [Padding(Text(visible(note)), (0, 0, 0, 2)) for note in comparison.notes]
     first = comparison.alignment.first if comparison.alignment else None
-    if first is not None:
-        before = visible(first.before[-40:])
-        for side, after in (("ref ", first.ref_text), ("spec", first.spec_text)):
-            text.append(f"  {side} ", style="dim")
-            text.append(before)
-            text.append(visible(after[:60]), style="reverse" if side == "spec" else "underline")
-            text.append("\n")
-    return text
+    if first is None:
+        return lines
+    facts = [_where(comparison), f"runs together again: {_together(comparison) or 'no'}"]
+    lines.append(Text(f"  {visible(comparison.category)}, {', '.join(facts)}", style="dim"))
+    room = max(20, width - LABEL)
+    before = Text(visible(first.before))
+    # The end of the common text is what matters of it; a third of the line is enough.
+    while before.cell_len > room // 3:
+        before = before[1:]
+    for side, after in (("ref", first.ref_text), ("spec", first.spec_text)):
+        line = Text.assemble((f"  {side:<4} ", "dim"), before, (visible(after), "bold"))
+        line.truncate(width, overflow="ellipsis")
+        lines.append(line)
+    lines.append(Text(" " * (LABEL + before.cell_len) + "^", style="dim"))
+    return lines
 
 
 def verdict_lines(summary: Summary) -> list[Text]:
