@@ -489,3 +489,20 @@ def test_shards_are_joined_into_one_verdict(lossless: Any, tmp_path: Path, promp
         mixed = lossless("merge", shards[0], other.json["run"], "-o", tmp_path / "mixed.jsonl")
     assert mixed.code == 2
     assert "other servers" in mixed.err
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "sglang", "vllm"])
+def test_another_chat_template_is_invalid_and_both_renderings_are_shown(
+    lossless: Any, tmp_path: Path, engine: str
+) -> None:
+    chat = tmp_path / "chat.jsonl"
+    chat.write_text(json.dumps({"id": "hi", "messages": [{"role": "user", "content": "hello"}]}) + "\n")
+    with MockServer(engine) as ref, MockServer(engine, faults={"other-template": True}, **SPEC) as spec:
+        words = ["check", "--spec", spec.url, "--ref", ref.url, "--prompts", chat, "--json"]
+        done = lossless(*words)
+        assert (done.code, done.json["verdict"]) == (3, "INVALID")
+        (told,) = [finding for finding in done.json["findings"] if finding["name"] == "prompt-differs"]
+        assert told["message"].count("…") == 4
+        assert told["prompt_id"] == "hi"
+        meant = lossless(*words, "--allow-mismatch", "chat_template")
+        assert meant.json["verdict"] != "INVALID"

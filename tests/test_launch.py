@@ -103,7 +103,7 @@ def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: py
 def test_a_server_that_accepts_and_never_answers_is_given_up(tmp_path: Path) -> None:
     silent = (
         "import socket, sys, time\nlistening = socket.create_server(('127.0.0.1', int(sys.argv[1])))\n"
-        "print('Loading shards: 50%\\rLoading shards: 99%', flush=True)\ntime.sleep(600)\n"
+        "print('Loading shards: 50%\\rLoading shards: 99%', flush=True)\ntime.sleep(60)\n"
     )
     began = time.monotonic()
     with python(silent, tmp_path) as server, pytest.raises(ServerError) as caught:
@@ -170,11 +170,11 @@ out = sys.argv[2]
 def note():
     with open(out, "a") as file: file.write(f"{os.getpid()}\\n")
 note()
-work = "import os, sys, time\\nprint(os.getpid(), file=open(sys.argv[1], 'a'), flush=True)\\ntime.sleep(600)"
+work = "import os, sys, time\\nprint(os.getpid(), file=open(sys.argv[1], 'a'), flush=True)\\ntime.sleep(60)"
 worker = [sys.executable, "-c", work]
 subprocess.Popen([*worker, out])
 subprocess.Popen([*worker, out], start_new_session=True)
-if sys.argv[3] == "stay": time.sleep(600)
+if sys.argv[3] == "stay": time.sleep(60)
 """
 """A server with a worker in its group and one that left it, as engines' own launchers do."""
 
@@ -197,7 +197,7 @@ from verifier.servers.launch import Process
 command = [sys.executable, "-c", sys.argv[1], "0", sys.argv[2], "stay"]
 with Process(command, "http://127.0.0.1:1", pathlib.Path(sys.argv[3])):
     print("up", flush=True)
-    time.sleep(600)
+    time.sleep(60)
 """
 
 

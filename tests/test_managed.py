@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -360,7 +361,9 @@ def test_a_real_server_that_dies_in_the_middle_is_gone_on_with(check: Any, model
     def kill() -> None:
         """Once the speculative server has answered prompt a, it is busy with prompt b."""
         assert until(lambda: any(b'"arm":"spec","run":0' in path.read_bytes() for path in runs()), 120)
-        pid = next(pid for pid, words in processes() if words[-5:] and "--kind ngram-simple" in " ".join(words))
+        # By its port, since other servers of the same kind may run on this machine.
+        url = re.findall(r'"arm":"spec","url":"http://127.0.0.1:([0-9]+)"', runs()[0].read_text())
+        (pid,) = [pid for pid, words in processes() if "verifier.servers.embedded" in words and url[0] in words]
         os.kill(pid, signal.SIGKILL)
         killed.append(pid)
 

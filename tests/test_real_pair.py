@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from verifier import demo
 from verifier.cli import run
 from verifier.demo import Pair
 from verifier.golden import Run
+from verifier.servers.launch import Process, embedded_command, free_port
 
 pytestmark = pytest.mark.real
 
@@ -78,13 +80,17 @@ def test_a_golden_of_the_real_reference_serves_without_it(
     assert {row["fault"] for row in result["comparisons"]} <= {"none", "undetermined"}
 
 
+@pytest.mark.parametrize("length", [2.0, 3.0, 6.0])
 def test_false_acceptance_is_lossy_by_speculations_fault(
-    model: Path, repetitive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    length: float, real_pair: Pair, model: Path, repetitive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """llama.cpp's synthetic acceptance takes drafts at random; no fingerprint shows it, the evidence does."""
-    with demo.pair(model, "lossy", tmp_path) as pair:
+    port = free_port()
+    command = [*embedded_command(model, str(port), kind="lossy"), "--synthetic-length", str(length)]
+    with Process(command, f"http://127.0.0.1:{port}", tmp_path / "lossy.log") as lossy:
+        asyncio.run(lossy.healthy(60))
         code, result = checked(
-            capsys, "check", "--spec", pair.spec_url, "--ref", pair.ref_url, "--prompts", repetitive,
+            capsys, "check", "--spec", lossy.url, "--ref", real_pair.ref_url, "--prompts", repetitive,
             "--max-tokens", 64, "--out", tmp_path,
         )  # fmt: skip
     assert (code, result["verdict"]) == (1, "LOSSY")

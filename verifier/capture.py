@@ -14,9 +14,11 @@ from verifier.errors import ServerError
 from verifier.events import Advanced, Answered, Failed, Found, Handler, StageStarted
 from verifier.golden import Store
 from verifier.prompts import Prompts
-from verifier.records import Arm, Completion, Failure, Finding, Prompt, Timing
+from verifier.records import Arm, Completion, Failure, Finding, Prompt, Rendering, Timing
 from verifier.servers.protocol import Answer, Request, Server
 
+MOST_SHOWN = 3
+"""Prompts that are told to be rendered differently; the first one says enough."""
 MOST_REFUSALS = 3
 """Prompts in a row that cannot even connect before the server is taken for gone."""
 
@@ -72,6 +74,49 @@ async def render(server: Server, arm: Arm, prompts: Prompts, store: Store, emit:
             refusals = refusals + 1 if error.down else 0
             _fail(store, prompt, Pass(arm), error, emit)
         emit(Advanced("render", arm))
+
+
+async def other_renderings(server: Server, prompts: Prompts, store: Store, emit: Handler) -> list[Finding]:
+    """How the speculative server would render the prompts, where that is not what both are sent.
+
+    A server that cannot render, or does not answer here, claims nothing. At most `MOST_SHOWN` are told.
+    """
+    emit(StageStarted("render", len(prompts), 0, "spec"))
+    findings: list[Finding] = []
+    for prompt in prompts:
+        ours = store.rendering(prompt.id)
+        if ours is not None and len(findings) < MOST_SHOWN:
+            try:
+                theirs = await server.render(prompt)
+            except ServerError as error:
+                if error.down:
+                    break
+            else:
+                # Where only one side tells ids there is nothing to hold against each other.
+                if (ours.ids is None) == (theirs.ids is None) and _sent(ours) != _sent(theirs):
+                    findings.append(_differently(prompt, ours, theirs))
+        emit(Advanced("render", "spec"))
+    return findings
+
+
+def _sent(rendering: Rendering) -> tuple[object, ...]:
+    return rendering.ids, rendering.text, rendering.messages
+
+
+def _differently(prompt: Prompt, ours: Rendering, theirs: Rendering) -> Finding:
+    """Both renderings from a little before their first difference on."""
+    a, b = ours.ids or ours.text or ours.messages or (), theirs.ids or theirs.text or theirs.messages or ()
+    pairs = enumerate(zip(a, b, strict=False))
+    at = next((index for index, (x, y) in pairs if x != y), min(len(a), len(b)))
+    start = max(0, at - 3)
+    return Finding(
+        "prompt-differs",
+        f"The two servers render {prompt.id!r} differently from position {at} on: the reference as "
+        f"…{a[start : at + 5]}…, the speculative server as …{b[start : at + 5]}…. Do they have the same chat template "
+        "and tokenizer?",
+        severity="invalid",
+        prompt_id=prompt.id,
+    )
 
 
 async def capture(server: Server, job: Pass, prompts: Prompts, store: Store, emit: Handler) -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from verifier.capture import capture, render, run_all
+from msgspec import structs
+
+from verifier.capture import capture, other_renderings, render, run_all
 from verifier.compare.fingerprints import changed_fingerprint, compare_fingerprints
 from verifier.compare.suite import Tally
 from verifier.errors import ServerError, StoreError
@@ -124,6 +126,11 @@ class Check:
     async def _render(self) -> None:
         if self.reference is not None:
             await render(self.reference, "ref", self.plan.prompts, self.store, self.emit)
+        if self.speculative is None:
+            return
+        meant = bool({"chat_template", "tokenizer"} & self.plan.allow_mismatch)
+        for finding in await other_renderings(self.speculative, self.plan.prompts, self.store, self.emit):
+            self._note(structs.replace(finding, severity="note") if meant else finding)
 
     def _servers(self) -> list[tuple[Arm, Server]]:
         both: list[tuple[Arm, Server | None]] = [("ref", self.reference), ("spec", self.speculative)]

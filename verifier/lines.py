@@ -92,9 +92,11 @@ def _row(top: Sequence[TokenLogprob], own: int | None) -> tuple[int | float, ...
     exact = short = -math.inf
     for place, entry in enumerate(entries[1:]):
         gap = best.logprob - entry.logprob
-        rounded = _number(gap, _decimals(abs(gap), runner_up=place == 0))
-        # Tokens rounded to fewer decimals must not come to lie before those that they are behind.
-        exact, short = gap, max(short, rounded) if gap >= exact else rounded
+        if round(gap, TIE_DECIMALS) != round(exact, TIE_DECIMALS):
+            rounded = _number(gap, _decimals(abs(gap), runner_up=place == 0))
+            # Tokens rounded to fewer decimals must not come to lie before those that they are behind.
+            short = max(short, rounded) if gap > exact else rounded
+        exact = gap
         row += [entry.id, short]
     return tuple(row)
 

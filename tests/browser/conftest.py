@@ -41,8 +41,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"not installed: {', '.join(MISSING)}"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """One browser for this folder, and no longer: its event loop holds this thread, so that no other one can run."""
     with chromium.chromium() as browser:
         yield browser
 
