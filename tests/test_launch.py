@@ -174,6 +174,7 @@ work = "import os, sys, time\\nprint(os.getpid(), file=open(sys.argv[1], 'a'), f
 worker = [sys.executable, "-c", work]
 subprocess.Popen([*worker, out])
 subprocess.Popen([*worker, out], start_new_session=True)
+while open(out).read().count("\\n") < 3: time.sleep(0.01)
 if sys.argv[3] == "stay": time.sleep(60)
 """
 """A server with a worker in its group and one that left it, as engines' own launchers do."""
@@ -192,7 +193,9 @@ def test_workers_go_with_the_server_even_those_that_left_its_group(how: str, tmp
 
 
 STARTER = """
-import pathlib, sys, time
+import pathlib, signal, sys, time
+# Whoever started the tests in the background may have had SIGINT ignored, which children inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from verifier.servers.launch import Process
 command = [sys.executable, "-c", sys.argv[1], "0", sys.argv[2], "stay"]
 with Process(command, "http://127.0.0.1:1", pathlib.Path(sys.argv[3])):

@@ -191,7 +191,9 @@ def test_another_model_or_version_than_the_references_is_not_compared(check: Any
 def test_an_interrupted_check_leaves_no_server(number: signal.Signals, tmp_path: Path, prompts: Path) -> None:
     slow = command("--faults", '{"slow": 5}')
     words = ["check", "--together", "--ref-cmd", slow, "--spec-cmd", slow, "--prompts", str(prompts)]
-    script = f"from verifier.cli import main; main({[*words, *FEW, '--out', str(tmp_path / 'out')]!r})"
+    # Whoever started the tests in the background may have had SIGINT ignored, which children inherit.
+    catching = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    script = f"{catching}; from verifier.cli import main; main({[*words, *FEW, '--out', str(tmp_path / 'out')]!r})"
     with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:

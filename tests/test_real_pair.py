@@ -18,7 +18,7 @@ from verifier import demo
 from verifier.cli import run
 from verifier.demo import Pair
 from verifier.golden import Run
-from verifier.servers.launch import Process, embedded_command, free_port
+from verifier.servers.launch import Process, embedded, embedded_command, free_port
 
 pytestmark = pytest.mark.real
 
@@ -99,6 +99,25 @@ def test_false_acceptance_is_lossy_by_speculations_fault(
     assert max(split["gap"] for row in blamed for split in row["splits"]) > 1.0
 
 
+def test_a_noisy_reference_is_no_reason_to_blame_speculation(
+    model: Path, repetitive: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Several slots and requests at once: the reference batches, and may differ from itself."""
+    with (
+        embedded(model, tmp_path / "noisy.log", slots=4) as ref,
+        embedded(model, tmp_path / "spec.log", kind="ngram-simple", slots=4) as spec,
+    ):
+        asyncio.run(ref.healthy(60))
+        asyncio.run(spec.healthy(60))
+        _, result = checked(
+            capsys, "check", "--spec", spec.url, "--ref", ref.url, "--prompts", repetitive, "--max-tokens", 32,
+            "--concurrency", 3, "--noise-concurrency", 1, "--out", tmp_path,
+        )  # fmt: skip
+    assert result["summary"]["counts"]["error"] == 0
+    assert "speculation" not in result["summary"]["faults"]
+    assert result["verdict"] != "LOSSY"
+
+
 def test_servers_end_with_the_context_and_when_their_starter_is_killed(model: Path, tmp_path: Path) -> None:
     with demo.pair(model, "none", tmp_path) as pair:
         pids = [pair.ref_pid, pair.spec_pid]
@@ -133,9 +152,16 @@ def _alive(pid: int) -> bool:
     return state != "Z"
 
 
+INTERRUPTIBLE = (
+    "import signal; from verifier.cli import main\n"
+    # Whoever started the tests in the background may have had SIGINT ignored, which children inherit.
+    "signal.signal(signal.SIGINT, signal.default_int_handler); main()"
+)
+
+
 def test_the_demo_is_interrupted_with_130_and_leaves_no_server(tmp_path: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", "from verifier.cli import main; main()", "demo", "--out", str(tmp_path)],
+        [sys.executable, "-c", INTERRUPTIBLE, "demo", "--out", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -22,7 +22,8 @@ from verifier.compare.suite import Tally
 from verifier.compare.verdict import Case, decide, same_answer
 from verifier.events import Event
 from verifier.golden import Run
-from verifier.records import Arm, Comparison, Completion, Prompt, Summary, TokenLogprob, Tolerance
+from verifier.plan import Score
+from verifier.records import Arm, Comparison, Completion, Prompt, Split, Summary, TokenLogprob, Tolerance
 
 WORDS = [f" word{number}" for number in range(5000)]
 DIFFERING = 8
@@ -47,7 +48,7 @@ def classify(ref: Completion, spec: Completion, prompt: Prompt, tolerance: Toler
     """What `lossless compare` does for one pair, without reading it."""
     alignment = align(Answer(ref.text, ref.ids), Answer(spec.text, spec.ids))
     differs = not same_answer(ref, spec)
-    splits = ()
+    splits: tuple[Split, ...] = ()
     if differs:
         assert ref.ids is not None
         assert spec.ids is not None
@@ -90,7 +91,8 @@ def evidence(kind: str) -> None:
     """The share of wall time that evidence adds on the demo's pair."""
     with tempfile.TemporaryDirectory() as folder, demo.pair(demo.packaged_model(), kind, Path(folder)) as servers:
         seconds: dict[str, float] = {}
-        for score in ("none", "differing", "none", "differing"):
+        scores: tuple[Score, ...] = ("none", "differing", "none", "differing")
+        for score in scores:
             began = time.perf_counter()
             summary = session.check(
                 session.Settings(
@@ -98,7 +100,7 @@ def evidence(kind: str) -> None:
                     ref=servers.ref_url,
                     out=Path(folder),
                     score=score,
-                    fresh=True,  # type: ignore[arg-type]
+                    fresh=True,
                 ),
                 Silent(),
             )
