@@ -506,3 +506,12 @@ def test_another_chat_template_is_invalid_and_both_renderings_are_shown(
         assert told["prompt_id"] == "hi"
         meant = lossless(*words, "--allow-mismatch", "chat_template")
         assert meant.json["verdict"] != "INVALID"
+
+
+def test_a_cache_of_another_size_after_a_restart_is_still_the_same_server(lossless: Any) -> None:
+    with MockServer("sglang") as ref, MockServer("sglang", faults={"500": {"on": "/generate"}}, **SPEC) as spec:
+        assert lossless("check", "--spec", spec.url, "--ref", ref.url).code == 4
+        ref.state.options["pool"] = 4711
+        done = lossless("check", "--spec", spec.url, "--ref", ref.url)
+    assert done.code == 4
+    assert "--fresh" not in done.err

@@ -114,7 +114,7 @@ def _server_info(state: State) -> dict[str, Any]:
         "disable_radix_cache": False,
         "enable_deterministic_inference": bool(state.options.get("deterministic")),
         "max_running_requests": 32,
-        "max_total_num_tokens": 52429 if state.speculative else 131072,
+        "max_total_num_tokens": state.options.get("pool", 52429 if state.speculative else 131072),
         "context_length": None,
         "api_key": "a key of the server",
         "speculative_algorithm": "EAGLE" if state.speculative else None,

@@ -37,11 +37,11 @@ class Request:
     max_tokens: int
     top_logprobs: int = 0
     """How many of the most likely tokens to return at each position; 0 asks for no logprobs at all."""
-    reuse_prefix: bool = False
-    """Whether the server may use what it kept of an earlier request; answers that are compared are never asked so."""
     stream: bool = False
     """Ask for the answer in pieces. What comes out is the same `Answer`; where the server does not tell how long its
     prefill took, ``timing.prefill`` is the client's time to the first token."""
+    reuse_prefix: bool = False
+    """Whether the server may use what it kept of an earlier request; answers that are compared are never asked so."""
 
 
 @dataclass(frozen=True)
