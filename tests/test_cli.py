@@ -515,3 +515,15 @@ def test_a_cache_of_another_size_after_a_restart_is_still_the_same_server(lossle
         done = lossless("check", "--spec", spec.url, "--ref", ref.url)
     assert done.code == 4
     assert "--fresh" not in done.err
+
+
+def test_a_name_in_a_golden_of_others_leads_out_of_no_folder(lossless: Any, tmp_path: Path) -> None:
+    golden = tmp_path / "g.jsonl"
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
+        lossless("record", "--ref", ref.url, "-o", golden)
+        header, rest = golden.read_text().split("\n", 1)
+        golden.write_text(header.replace('"prompt_set":"three"', '"prompt_set":"../../../outside"') + "\n" + rest)
+        assert "outside" in golden.read_text()
+        done = lossless("check", "--spec", spec.url, "--golden", golden, "--json")
+    assert done.code == 0
+    assert Path(done.json["run"]).parent.parent == tmp_path / "out"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from verifier.records import SCHEMA_VERSION, Finding, Header, Prompt, Summary
 from verifier.servers.http import parse_address
 from verifier.settings import DEFAULT_MAX_TOKENS, DEFAULT_PROMPTS, Display, Settings
 
+LONGEST_NAME = 80
+"""Characters of a run's name in that of its folder."""
 RUN_FILE = "run.jsonl"
 REPORT_FILE = "report.html"
 
@@ -195,7 +198,8 @@ def _unfinished(out: Path, header: Header) -> Path | None:
 
 
 def new_folder(out: Path, name: str) -> Path:
-    """The path of a folder that is not there yet."""
+    """The path of a folder that is not there yet, called after ``name``, which may come from a file of others."""
+    name = re.sub(r"[^\w.+=,-]+", "-", name)[:LONGEST_NAME]
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for number in range(1000):
         folder = out / f"{stamp}-{name}{f'-{number}' if number else ''}"
