@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from verifier.compare.alignment import Answer, align
 from verifier.compare.degeneration import Sign, degeneration
 from verifier.compare.fingerprints import LOSSY_SWITCH
-from verifier.compare.speed import acceptance_length, decode_speed
+from verifier.compare.speed import acceptance_length, accepted_in_a_loop, decode_speed
 from verifier.compare.structure import Structure, structure
 from verifier.compare.tolerance import floor_of
 from verifier.compare.verdict import Case, decide, has_penalties, same_answer
@@ -179,7 +179,7 @@ class Judge:
             splits=case.splits,
             scored=case.scored,
             tolerance=case.tolerance if differs else None,
-            notes=notes_on(built, signs, ref, again) if differs else (),
+            notes=(*(notes_on(built, signs, ref, again) if differs else ()), *notes_on_drafts(spec)),
             ref_repeats=case.repeats,
             acceptance_length=rounded(acceptance_length(spec)),
             ref_speed=rounded(decode_speed(ref)),
@@ -226,6 +226,13 @@ def notes_on(built: Structure, signs: tuple[Sign, ...], ref: Completion, again: 
                 f"The reference's pass with logprobs left its first answer at token {at}; it is used only up to there."
             )
     return tuple(notes)
+
+
+def notes_on_drafts(spec: Completion) -> tuple[str, ...]:
+    """What is worth knowing about an answer's draft counters."""
+    if accepted_in_a_loop(spec):
+        return ("Every draft was accepted, in an answer that is a loop: its acceptance length says nothing.",)
+    return ()
 
 
 def _where(built: Structure, name: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from verifier.compare.speed import acceptance_length, decode_speed
+from verifier.compare.speed import acceptance_length, accepted_in_a_loop, decode_speed
 from verifier.compare.suite import Tally
 from verifier.records import Cause, Class, Comparison, Completion, Fault, Finding, Speculation, Timing
 
@@ -121,6 +121,24 @@ def test_acceptance_length_without_counted_steps_leaves_out_the_first_token() ->
 def test_nothing_drafted_has_no_acceptance_length() -> None:
     assert acceptance_length(answer(drafted=0, accepted=0)) is None
     assert tally(EXACT, spec=answer(drafted=0, accepted=0)).summary().acceptance_length is None
+
+
+def looping(ids: tuple[int, ...], accepted: int) -> Completion:
+    return Completion("p", "spec", 0, "d", "text", "length", ids=ids, speculation=Speculation(40, accepted))
+
+
+@pytest.mark.parametrize(
+    ("ids", "accepted", "expected"),
+    [
+        ((*range(30), *(7, 8) * 40), 40, True),
+        ((*range(30), *(7, 8) * 40), 39, False),
+        ((*range(200), *(7, 8) * 40), 40, False),
+        (tuple(range(100)), 40, False),
+    ],
+    ids=["a-loop-all-accepted", "one-rejected", "mostly-no-loop", "no-loop"],
+)
+def test_acceptance_in_a_loop_is_told(ids: tuple[int, ...], accepted: int, expected: bool) -> None:
+    assert accepted_in_a_loop(looping(ids, accepted)) is expected
 
 
 def test_decode_speed_leaves_out_the_first_token() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from verifier.compare.cycles import cycles
 from verifier.records import Completion
 
 
@@ -36,3 +37,18 @@ def decode_speed(completion: Completion) -> float | None:
     if timing is None or not timing.decode or decoded < 1:
         return None
     return decoded / timing.decode
+
+
+LOOP = 24
+"""Tokens that a loop at the end of an answer has at least before its acceptance is called idle."""
+
+
+def accepted_in_a_loop(completion: Completion) -> bool:
+    """Whether every draft was accepted and half the answer or more is one loop to its end.
+
+    A drafter has nothing to guess there, so acceptance says nothing about it: a broken one looks its best.
+    """
+    counted, ids = completion.speculation, completion.ids
+    if counted is None or ids is None or not counted.drafted or counted.accepted < counted.drafted:
+        return False
+    return any(cycle.end >= len(ids) - 1 and 2 * (cycle.end - cycle.start) >= len(ids) for cycle in cycles(ids, LOOP))
