@@ -19,6 +19,18 @@ settings.register_profile("lossless", deadline=None)
 settings.load_profile("lossless")
 
 
+SLOW = ("plugin", "test_managed.py", "test_launch.py", "test_goldens.py", "test_recorded_pairs.py")
+"""Files and folders whose tests start processes or ask hundreds of prompts: what one waits for before a commit, and not
+after each change."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in SLOW:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Options set in the environment of whoever runs the tests must not reach them."""
