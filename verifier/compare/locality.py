@@ -1,7 +1,7 @@
 """What kind of thing a textual difference changed, for when there is nothing but text to judge by.
 
 A change is *local* when it touches punctuation, markup, white space or a word or two of plain prose, and no number,
-identifier, quoted string, JSON value or code (DESIGN §6). The judgement is one-sided on purpose: what cannot be told
+identifier, quoted string, JSON value or code. The judgement is one-sided on purpose: what cannot be told
 to be harmless is not local. A letter exchanged inside a word is never wording, however small the edit distance, since
 a server that corrupts text looks just like that.
 """

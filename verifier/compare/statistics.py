@@ -153,7 +153,7 @@ def exposure(length: int, first_difference: int | None) -> int:
 def hazard(divergences: int, tokens: int, confidence: float = CONFIDENCE) -> Hazard:
     """Divergences per token exposed, with its Clopper–Pearson interval.
 
-    Each token up to the first divergence is a Bernoulli trial (DESIGN §7), so the rate is the
+    Each token up to the first divergence is a Bernoulli trial, so the rate is the
     maximum-likelihood one of the geometric distribution with censoring, and the interval cannot leave [0, 1].
     For the small hazards that matter it is the same as the exact Poisson (Garwood) interval of a count over
     an exposure, to a relative error of about the hazard. After the first divergence the answers have
