@@ -11,8 +11,8 @@ from msgspec import UnsetType
 from verifier.records import Fingerprint, Measurement, TokenLogprob, Tolerance
 
 FLOORS: dict[str, float] = {"float32": 0.01, "float16": 0.05, "bfloat16": 0.30}
-"""Nats by activation dtype. In bfloat16, gaps up to 0.25 were seen to flip by rounding alone; the others have finer steps.
-Quantized weights keep the activations' floor: both sides have the same."""
+"""Nats by activation dtype. In bfloat16, gaps up to 0.25 were seen to flip by rounding alone; the others have finer
+steps. Quantized weights keep the activations' floor: both sides have the same."""
 
 CAP = 0.5
 """Nats. No measurement widens the tolerance beyond this."""
