@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import msgspec
 import pytest
 from hypothesis import given
@@ -132,7 +133,6 @@ def test_junit_is_valid_whatever_is_in_it(hostile: Run, golden: Run, empty: Run,
 
 
 def test_json_keeps_to_its_schema(sample: Run, hostile: Run, golden: Run, empty: Run, tmp_path: Path) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
     schema = json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     for run in (sample, hostile, golden, empty):
