@@ -228,9 +228,9 @@ class Tally:
         if self.widest == 0:
             head += "the reference's two tokens are exactly equal, or asked again it prefers the other one"
         else:
-            head += f"the two tokens are within {self.widest:.2f} nat on the reference"
+            head += f"the two tokens are within {self.widest:.2g} nat on the reference"
         if self.measurement is not None:
-            head += f", which differs by up to {self.measurement.largest:.2f} nat between its own decode and prefill"
+            head += f", which differs by up to {self.measurement.largest:.2g} nat between its own decode and prefill"
         tail = ": rounding, not a fault of speculation."
         if self.asked_twice and self.repeated == self.asked_twice:
             tail = ": speculation breaks ties another way than the reference, which repeats itself; it is not at fault."

@@ -229,7 +229,7 @@ def rounding(case: Case) -> Ruling | None:
     elif widest == 0:
         how = "those that the reference itself prefers when it is asked again after the same prefix"
     else:
-        how = f"near-ties of at most {widest:.2f} nat, within the tolerance of {case.tolerance.value:.2f}"
+        how = f"near-ties of at most {widest:.2g} nat, within the tolerance of {case.tolerance.value:.2f}"
     where = "every split" if case.scored == "all" else "the first split (later ones were not scored)"
     return Ruling(cls, "rounding", "none", f"At {where} the tokens are {how}.")
 
