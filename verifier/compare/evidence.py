@@ -11,6 +11,9 @@ from typing import Literal
 
 from verifier.records import Split, TokenLogprob
 
+SUSPECT = 2.0
+"""Tolerances up to which a single token that is beyond one is only suspect: rounding has a tail, and a run is long."""
+
 TIE = 1e-5
 """Nats. Logprobs of equal logits differ by no more than float32 rounding of the log-softmax (about 1e-6 at 16)."""
 
@@ -84,3 +87,8 @@ def beyond(split: Split) -> bool:
     known about it.
     """
     return split.gap > split.tolerance
+
+
+def suspect(split: Split) -> bool:
+    """Whether a token is beyond the tolerance by so little that one such alone proves nothing."""
+    return beyond(split) and not split.at_least and split.gap <= SUSPECT * split.tolerance

@@ -36,6 +36,9 @@ six in 100,000 lie beyond four standard deviations; a run exposes thousands of t
 FULL_SAMPLE = 12
 """Positions from which on a measurement is of high confidence: its root mean square is then known to about 20%."""
 
+CERTAINTY = 0.95
+"""One-sided: the measured root mean square is taken at its upper limit, so that few samples do not narrow by luck."""
+
 MANTISSA_BITS = {"bfloat16": 7, "float16": 10, "float32": 23}
 STEPS = 2.0
 """Rounding steps that one flip is given. Each of two logits is rounded by half a step, and each accumulation order
@@ -61,8 +64,8 @@ def measured(reference: Fingerprint, changes: Sequence[float]) -> Measurement | 
         changes: of the gap between the two most likely tokens, nats, signed, one a position.
 
     Returns:
-        ``None`` without samples. Else max(floor of the dtype, four root mean squares of the changes, their largest),
-        at most `CAP`. Too few samples never narrow a floor that stands for want of a measurement.
+        ``None`` without samples. Else max(floor of the dtype, four times the upper limit of the changes' root mean
+        square, their largest), at most `CAP`. Too few samples never narrow a floor that stands for want of measuring.
     """
     if not changes:
         return None
@@ -71,7 +74,7 @@ def measured(reference: Fingerprint, changes: Sequence[float]) -> Measurement | 
     enough = len(changes) >= FULL_SAMPLE
     floor = floor_of(reference)
     least = LLAMA_CPP_LEAST if enough and _is_quantized_llama_cpp(reference) else floor.value
-    spread = max(DEVIATIONS * rms, largest)
+    spread = max(DEVIATIONS * rms * _upper(len(changes)), largest)
     value = min(CAP, max(least, spread))
     count = f"{len(changes)} positions, decode against prefill"
     if spread > least:
@@ -86,6 +89,16 @@ def measured(reference: Fingerprint, changes: Sequence[float]) -> Measurement | 
         rms=round(rms, 5),
         largest=round(largest, 5),
     )
+
+
+def _upper(samples: int) -> float:
+    """How much larger than a measured root mean square the true one may be: √(n/χ²), χ² at 1 − `CERTAINTY`, n degrees.
+
+    The textbook limit for the standard deviation of a normal distribution of known mean, here zero.
+    """
+    from scipy.special import chdtri
+
+    return math.sqrt(samples / float(chdtri(samples, CERTAINTY)))
 
 
 def gap_change(decode: Sequence[TokenLogprob], prefill: Sequence[TokenLogprob]) -> float | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from verifier.compare.alignment import Answer, align
 from verifier.compare.characters import clusters
 from verifier.compare.degeneration import Sign
-from verifier.compare.evidence import beyond, within
+from verifier.compare.evidence import beyond, suspect, within
 from verifier.compare.locality import locality
 from verifier.compare.structure import Structure
 from verifier.records import (
@@ -180,6 +180,14 @@ def wrong_token(case: Case) -> Ruling | None:
     if not wrong:
         return None
     worst = max(wrong, key=lambda split: split.gap)
+    if len(wrong) == 1 and suspect(worst):
+        return Ruling(
+            "diverged",
+            "undetermined",
+            "undetermined",
+            f"One token, at {worst.index}, is {worst.gap:.2f} nat behind the reference's choice: beyond the tolerance "
+            f"of {case.tolerance.value:.2f}, but by too little to be proof alone. Ask more prompts.",
+        )
     least = "at least " if worst.at_least else ""
     many = f"{len(wrong)} tokens are" if len(wrong) > 1 else "One token is"
     if case.relaxed:
