@@ -198,6 +198,12 @@ def test_files_of_others_and_of_later_versions_are_refused(tmp_path: Path) -> No
         Run(tmp_path / "nowhere.jsonl")
 
 
+@pytest.mark.parametrize("path", ["/dev/zero", "."])
+def test_what_is_no_regular_file_is_refused_before_it_is_read(path: str) -> None:
+    with pytest.raises(StoreError, match="no regular file"):
+        Run(Path(path))
+
+
 def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="--out"):

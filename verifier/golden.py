@@ -86,6 +86,9 @@ def read(path: Path) -> Iterator[tuple[int, Record]]:
 
 
 def _opened(path: Path) -> BinaryIO:
+    if path.exists() and not path.is_file():
+        # A device may have no end, and a pipe cannot be gone back in.
+        raise StoreError(f"{path} is no regular file.", "Write it to a file first.")
     try:
         return open_plain(path)
     except OSError as error:
