@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from verifier.compare.shaping import shaping
 from verifier.prompt_selection import PAIR, Selection, shipped, stats
 from verifier.prompt_sources import prompt_schema, validate
 from verifier.prompts import find, names
@@ -22,7 +23,7 @@ SIZES = {
     "copying": 36,
     "endings": 46,
     "near-ties": 36,
-    "parameters": 44,
+    "parameters": 82,
     "seed8": 8,
     "tasks": 166,
     "unicode": 40,
@@ -160,6 +161,12 @@ def test_pairs_are_of_two_and_differ_in_parameters(name: str) -> None:
 
 def test_parameters_is_pairs_throughout() -> None:
     assert all(any(tag.startswith(PAIR) for tag in prompt.tags) for prompt in prompts("parameters"))
+
+
+def test_parameters_has_every_parameter_that_chooses_tokens() -> None:
+    """But for biases by id, which are of one vocabulary."""
+    used = {name for prompt in prompts("parameters") for name in shaping(prompt.parameters)}
+    assert used == set(Parameters.__struct_fields__) - {"stop", "chat_template_kwargs", "logit_bias"}
 
 
 def test_endings_has_every_limit_from_one_to_five() -> None:

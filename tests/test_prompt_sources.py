@@ -250,6 +250,23 @@ def test_a_batch_request_becomes_a_prompt_with_its_parameters(tmp_path: Path) ->
     ]
 
 
+def test_a_batch_request_keeps_what_chooses_tokens(tmp_path: Path) -> None:
+    schema = {"type": "object"}
+    body = {
+        "messages": HELLO,
+        "logit_bias": {"50256": -100},
+        "min_tokens": 3,
+        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": schema}},
+        "thinking_token_budget": 0,
+    }
+    (prompt,) = read(write(tmp_path, batch(body)))
+    assert prompt.parameters == Parameters(
+        logit_bias={"50256": -100.0}, min_tokens=3, json_schema=schema, thinking_budget=0
+    )
+    (plain,) = read(write(tmp_path, batch({"messages": HELLO, "response_format": {"type": "text"}})))
+    assert plain.parameters == Parameters()
+
+
 def test_a_batch_completion_becomes_raw_text(tmp_path: Path) -> None:
     path = write(tmp_path, batch({"prompt": "Once", "stop": ["a", "b"]}, url="/v1/completions"))
     (prompt,) = read(path)
@@ -260,7 +277,13 @@ def test_a_batch_completion_becomes_raw_text(tmp_path: Path) -> None:
     ("line", "field", "words"),
     [
         (batch({"messages": HELLO, "tools": []}), "body.tools", "cannot be sent"),
-        (batch({"messages": HELLO, "logit_bias": {}}), "body.logit_bias", "cannot be sent"),
+        (batch({"messages": HELLO, "seed_bias": {}}), "body.seed_bias", "cannot be sent"),
+        (batch({"messages": HELLO, "logit_bias": {"x": 1}}), "parameters.logit_bias", "no token id"),
+        (
+            batch({"messages": HELLO, "response_format": {"type": "json_object"}}),
+            "body.response_format",
+            "json_object",
+        ),
         (batch({"messages": HELLO, "n": 3}), "body.n", "one answer"),
         (batch({"messages": HELLO}, url="/v1/embeddings"), "url", "embeddings"),
         (batch({"messages": HELLO}, method="GET"), "url", "GET"),

@@ -15,6 +15,7 @@ from verifier.events import Advanced, Answered, Failed, Found, Handler, StageSta
 from verifier.golden import Store
 from verifier.prompts import Prompts
 from verifier.records import Arm, Completion, Failure, Finding, Prompt, Rendering, Timing
+from verifier.servers.parameters import REFUSED, refusal
 from verifier.servers.protocol import Answer, Request, Server
 
 MOST_SHOWN = 3
@@ -145,7 +146,7 @@ async def capture(server: Server, job: Pass, prompts: Prompts, store: Store, emi
                 emit(Answered(prompt, completion))
             except ServerError as error:
                 refusals = refusals + 1 if error.down else 0
-                _fail(store, prompt, job, error, emit)
+                _fail(store, prompt, job, refusal(error, prompt), emit)
             emit(Advanced("generate", job.arm, job.run, tokens))
 
     await run_all(worker() for _ in range(job.concurrency))
@@ -207,4 +208,6 @@ def _gone(server: Server) -> ServerError:
 def _fail(store: Store, prompt: Prompt, job: Pass, error: ServerError, emit: Handler) -> None:
     failure = Failure(prompt.id, job.arm, job.run, error.kind, error.message, error.advice)
     store.append(failure)
-    emit(Failed(failure))
+    if error.kind != REFUSED:
+        # What was refused is told once for all prompts, when the stage is over.
+        emit(Failed(failure))

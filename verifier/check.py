@@ -28,6 +28,7 @@ from verifier.records import (
     SpeculationSettings,
     Summary,
 )
+from verifier.refused import findings, refused, without_refused
 from verifier.servers.protocol import Counters, Server
 from verifier.stale import Without, fit
 
@@ -61,7 +62,9 @@ class Check:
         await self._identify()
         self._take_golden()
         await self._render()
+        self._leave_out_refused()
         await self._generate()
+        self._leave_out_refused()
         await self._compare_rest()
         await self._identify_again()
         return self._summarise()
@@ -73,6 +76,7 @@ class Check:
         """
         for arm, server in self._servers():
             await identify(arm, server, self.store, self.emit)
+        self._leave_out_refused()
         self.emit(StageStarted("compare", len(self.plan.prompts)))
         for prompt in self.plan.prompts:
             comparison = self.store.comparison(prompt.id)
@@ -117,6 +121,12 @@ class Check:
         self.tally.stale = fits.stale_count
         self.plan = self.judge.plan = replace(self.plan, prompts=Without(self.plan.prompts, fits.fresh))
         copy_golden(self.golden, self.plan, self.store)
+
+    def _leave_out_refused(self) -> None:
+        """A prompt that one of the servers cannot be asked as it is has no verdict, and fails nothing."""
+        for finding in findings(refused(self.store, self.plan.prompts)):
+            self._note(finding)
+        self.plan = self.judge.plan = replace(self.plan, prompts=without_refused(self.plan.prompts, self.store))
 
     def _compare_servers(self) -> list[Finding]:
         ref, spec = self.store.servers.get("ref"), self.store.servers.get("spec")
@@ -245,12 +255,15 @@ async def record(server: Server, plan: Plan, store: Store, emit: Handler) -> int
     """Record the reference's answers into a golden; returns how many prompts failed."""
     await identify("ref", server, store, emit)
     await render(server, "ref", plan.prompts, store, emit)
+    askable = without_refused(plan.prompts, store)
     for job in plan.passes("ref"):
-        await capture(server, job, plan.prompts, store, emit)
+        await capture(server, job, askable, store, emit)
     await Judge(plan, store, None, server, lambda finding: emit(Found(finding))).measure()
+    for finding in findings(refused(store, plan.prompts)):
+        emit(Found(finding))
     return sum(
         any(not store.has_completion("ref", prompt.id, job.run) for job in plan.passes("ref"))
-        for prompt in plan.prompts
+        for prompt in without_refused(askable, store)
     )
 
 

@@ -6,7 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from verifier.compare.evidence import beyond, judge
+from verifier.compare.shaping import depends_on_start, moved, plain, shaping
 from verifier.compare.tolerance import FULL_SAMPLE, gap_change, measured
 from verifier.errors import ServerError
 from verifier.golden import Run
@@ -14,7 +17,6 @@ from verifier.records import (
     Abilities,
     Completion,
     Measurement,
-    Parameters,
     Prompt,
     Rendering,
     Scored,
@@ -23,7 +25,7 @@ from verifier.records import (
     TokenLogprob,
     Tolerance,
 )
-from verifier.servers.protocol import Request, Server
+from verifier.servers.protocol import Request, Server, TellsShaped
 
 TOP = 10
 """Most likely tokens asked for at each position."""
@@ -38,10 +40,15 @@ MOST_SPLITS = 32
 
 @dataclass(frozen=True)
 class Evidence:
-    """Splits of one speculative answer in order, and how much of the answer they speak for."""
+    """Splits of one speculative answer in order, and how much of the answer they speak for.
+
+    ``moved`` and ``without_parameters`` are of prompts whose parameters choose tokens: see `verdict.Case`.
+    """
 
     splits: tuple[Split, ...]
     scored: Scored
+    moved: bool = False
+    without_parameters: tuple[Split, ...] | None = None
 
 
 NO_EVIDENCE = Evidence((), "none")
@@ -49,9 +56,10 @@ NO_EVIDENCE = Evidence((), "none")
 
 def from_probed_run(
     ref: Completion, probed: Completion, spec: Completion, index: int, tolerance: Tolerance
-) -> Split | None:
+) -> tuple[Split, bool] | None:
     """The evidence at the first split that a pass of the reference with logprobs holds already.
 
+    Of the plain model: with it comes whether a parameter must have moved the reference off the speculative token.
     ``None`` when that pass took another way before the split (then it speaks of another prefix), or has no logprobs
     there.
     """
@@ -66,7 +74,8 @@ def from_probed_run(
     if not top:
         return None
     ref_token = ref.ids[index] if index < len(ref.ids) else top[0].id
-    return judge(index, ref_token, spec.ids[index], top, tolerance.value, "reference-run")
+    split = judge(index, ref_token, spec.ids[index], top, tolerance.value, "reference-run")
+    return split, moved(ref_token, spec.ids[index], top, tolerance.value)
 
 
 async def teacher_force(
@@ -76,18 +85,36 @@ async def teacher_force(
     """Every token of the speculative answer from ``first`` on that the reference would not have picked itself.
 
     By one prefill where the server can score a given text; otherwise by letting it go on from the speculative prefix
-    after each disagreement, so the number of requests grows with the disagreements.
+    after each disagreement, so the number of requests grows with the disagreements. No evidence where the prompt's
+    parameters choose tokens in a way that cannot be asked for after a prefix.
 
     Raises:
         ServerError: when the reference does not answer.
     """
     if spec.ids is None or rendering.ids is None or first >= len(spec.ids):
         return NO_EVIDENCE
-    if abilities.scoring == "prefill":
+    shaped = bool(shaping(prompt.parameters))
+    if shaped and (not isinstance(server, TellsShaped) or depends_on_start(prompt.parameters)):
+        return NO_EVIDENCE
+    if abilities.scoring == "prefill" and not shaped:
         return await _by_prefill(server, rendering.ids, spec.ids, first, tolerance)
     if abilities.scoring == "one-token":
         return await _by_walking(server, prompt, rendering, spec.ids, first, tolerance)
     return NO_EVIDENCE
+
+
+async def without_parameters(
+    server: Server, abilities: Abilities, prompt: Prompt, rendering: Rendering, spec: Completion, tolerance: Tolerance
+) -> tuple[Split, ...] | None:
+    """Where the speculative answer leaves what the model says without the prompt's parameters; ``None`` if not known.
+
+    Raises:
+        ServerError: when the reference does not answer.
+    """
+    bare = structs.replace(prompt, parameters=plain(prompt.parameters))
+    unbiased = structs.replace(rendering, bias={})
+    evidence = await teacher_force(server, abilities, bare, unbiased, spec, 0, tolerance)
+    return evidence.splits if evidence.scored == "all" else None
 
 
 async def _by_prefill(
@@ -115,12 +142,25 @@ async def _by_walking(
     splits: list[Split] = []
     at, block = first, FIRST_BLOCK
     # Stop strings would end a regenerated answer in the middle; everything else is asked as it was before.
-    plain = Prompt(prompt.id, text=prompt.text, parameters=_without_stops(prompt.parameters))
-    while at < len(spec_ids):
-        prefix = Rendering(rendering.prompt_id, rendering.digest, ids=rendering.ids + spec_ids[:at])
+    unstopped = Prompt(prompt.id, text=prompt.text, parameters=structs.replace(prompt.parameters, stop=()))
+    shaped = bool(shaping(prompt.parameters))
+
+    def after(place: int, most: int, top: int) -> Request:
+        prefix = Rendering(rendering.prompt_id, rendering.digest, ids=ids_before(place), bias=rendering.bias)
         # The first block is computed from nothing, as a view of its own. Later ones go on from what the server kept.
-        request = Request(plain, prefix, min(block, len(spec_ids) - at), TOP, reuse_prefix=at > first)
-        answer = await server.generate(request)
+        return Request(unstopped, prefix, most, top, reuse_prefix=place > first)
+
+    def ids_before(place: int) -> tuple[int, ...]:
+        return (rendering.ids or ()) + spec_ids[:place]
+
+    async def distribution(place: int) -> tuple[TokenLogprob, ...]:
+        if shaped and isinstance(server, TellsShaped):
+            return await server.shaped_token(after(place, 1, 0), TOP)
+        return await server.next_token(ids_before(place), TOP)
+
+    while at < len(spec_ids):
+        # The logprobs of an answer are the plain model's.
+        answer = await server.generate(after(at, min(block, len(spec_ids) - at), 0 if shaped else TOP))
         ids = answer.ids or ()
         agreed = _common(ids, spec_ids[at:])
         if agreed == len(ids) and ids:
@@ -129,14 +169,14 @@ async def _by_walking(
         place = at + agreed
         top = answer.top[agreed] if answer.top and agreed < len(answer.top) else ()
         if not top:
-            top = await server.next_token(rendering.ids + spec_ids[:place], TOP)
+            top = await distribution(place)
         # An answer that ended here does not always carry its end token; the distribution does.
         picked = ids[agreed] if agreed < len(ids) else top[0].id
         if picked != spec_ids[place]:
             split = judge(place, picked, spec_ids[place], top, tolerance.value, "one-token")
             if beyond(split):
                 # Never blame on one view alone: this one may be a decode, the other is a prefill of the same prefix.
-                again = await server.next_token(rendering.ids + spec_ids[:place], TOP)
+                again = await distribution(place)
                 other = judge(place, picked, spec_ids[place], again, tolerance.value, "one-token")
                 split = min(split, other, key=lambda view: (view.at_least, view.gap))
             splits.append(split)
@@ -144,15 +184,6 @@ async def _by_walking(
             break
         at, block = place + 1, FIRST_BLOCK
     return Evidence(tuple(splits), "all")
-
-
-def _without_stops(parameters: Parameters) -> Parameters:
-    return Parameters(
-        ignore_eos=parameters.ignore_eos,
-        repetition_penalty=parameters.repetition_penalty,
-        presence_penalty=parameters.presence_penalty,
-        frequency_penalty=parameters.frequency_penalty,
-    )
 
 
 def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:

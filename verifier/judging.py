@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from verifier.compare.alignment import Answer, align
 from verifier.compare.degeneration import Sign, degeneration
+from verifier.compare.evidence import beyond
 from verifier.compare.fingerprints import LOSSY_SWITCH
+from verifier.compare.shaping import broken_promise, shaped_split, shaping
 from verifier.compare.speed import acceptance_length, accepted_in_a_loop, decode_speed
 from verifier.compare.structure import Structure, structure
 from verifier.compare.tolerance import floor_of
-from verifier.compare.verdict import Case, decide, has_penalties, same_answer
+from verifier.compare.verdict import Case, decide, same_answer
 from verifier.errors import ServerError
-from verifier.evidence import NO_EVIDENCE, Evidence, from_probed_run, measure, merged, teacher_force
+from verifier.evidence import (
+    NO_EVIDENCE,
+    Evidence,
+    from_probed_run,
+    measure,
+    merged,
+    teacher_force,
+    without_parameters,
+)
 from verifier.golden import Run, Store
 from verifier.plan import Plan
-from verifier.records import Alignment, Arm, Comparison, Completion, Finding, Measurement, Prompt, Tolerance
+from verifier.records import (
+    Abilities,
+    Alignment,
+    Arm,
+    Comparison,
+    Completion,
+    Finding,
+    Measurement,
+    Prompt,
+    Rendering,
+    Split,
+    Tolerance,
+)
 from verifier.servers.protocol import Server
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -108,24 +133,43 @@ class Judge:
     async def _evidence(self, prompt: Prompt, ref: Completion, spec: Completion, first: int) -> Evidence:
         tolerance = await self.tolerance()
         probed = next((again for again in self._again(prompt.id) if again.top is not None), None)
-        at_first = from_probed_run(ref, probed, spec, first, tolerance) if probed else None
-        walked = NO_EVIDENCE
-        if not has_penalties(prompt.parameters):
-            # A penalty looks at the answer so far. With the prefix moved into the prompt it would look elsewhere.
-            walked = await self._asked_reference(prompt, spec, first)
-        return merged(at_first, walked)
+        found = from_probed_run(ref, probed, spec, first, tolerance) if probed else None
+        at_first, is_moved = found or (None, False)
+        rendering = self.store.rendering(prompt.id)
+        if at_first is not None and rendering is not None and shaping(prompt.parameters):
+            before = (ref.ids or ())[:first]
+            at_first = shaped_split(at_first, prompt.parameters, rendering.bias, rendering.ids or (), before)
+        evidence = merged(at_first, await self._asked_reference(prompt, spec, first))
+        if shaping(prompt.parameters) and (is_moved or any(map(beyond, evidence.splits))):
+            # Something is wrong, or seems so: is it that the parameters had no effect?
+            bare = await self._asked_without_parameters(prompt, spec)
+            evidence = replace(evidence, moved=is_moved, without_parameters=bare)
+        return evidence
 
     async def _asked_reference(self, prompt: Prompt, spec: Completion, first: int) -> Evidence:
+        async def ask(server: Server, abilities: Abilities, rendering: Rendering) -> Evidence:
+            tolerance = await self.tolerance()
+            return await teacher_force(server, abilities, prompt, rendering, spec, first, tolerance)
+
+        return await self._asked(prompt, ask) or NO_EVIDENCE
+
+    async def _asked_without_parameters(self, prompt: Prompt, spec: Completion) -> tuple[Split, ...] | None:
+        async def ask(server: Server, abilities: Abilities, rendering: Rendering) -> tuple[Split, ...] | None:
+            return await without_parameters(server, abilities, prompt, rendering, spec, await self.tolerance())
+
+        return await self._asked(prompt, ask)
+
+    async def _asked(self, prompt: Prompt, ask: Callable[[Server, Abilities, Rendering], Awaitable[T]]) -> T | None:
+        """What the reference says to a question; ``None`` where there is none to ask, or it does not answer."""
         rendering, server = self.store.rendering(prompt.id), self.store.servers.get("ref")
         if self.reference is None or rendering is None or server is None:
-            return NO_EVIDENCE
-        tolerance = await self.tolerance()
+            return None
         try:
-            return await teacher_force(self.reference, server.abilities, prompt, rendering, spec, first, tolerance)
+            return await ask(self.reference, server.abilities, rendering)
         except ServerError as error:
             message = f"The reference gave no evidence: {error.message}"
             self.note(Finding("evidence", message, "warning", prompt_id=prompt.id))
-            return NO_EVIDENCE
+            return None
 
     async def _with_pieces(self, ref: Completion, spec: Completion, alignment: Alignment) -> Alignment:
         """The alignment again with the text of each token, so that every span can be shown as text."""
@@ -151,6 +195,8 @@ class Judge:
         built = structure(ref, spec, stop_strings=prompt.parameters.stop, ignore_eos=prompt.parameters.ignore_eos)
         signs = degeneration(ref, spec, prompt_text=asked_text(prompt)) if differs else ()
         again = self._again(prompt.id)
+        rendering = self.store.rendering(prompt.id)
+        bias = rendering.bias if rendering else {}
         case = Case(
             prompt=prompt,
             ref=ref,
@@ -164,6 +210,10 @@ class Judge:
             signs=signs,
             same_prompt=_same_prompt(ref, spec),
             relaxed=any(finding.name == LOSSY_SWITCH for finding in self.store.findings),
+            bias=bias,
+            moved=evidence.moved,
+            without_parameters=evidence.without_parameters,
+            same_engine=len({record.fingerprint.engine for record in self.store.servers.values()}) == 1,
         )
         ruling = decide(case)
         return Comparison(
@@ -179,7 +229,11 @@ class Judge:
             splits=case.splits,
             scored=case.scored,
             tolerance=case.tolerance if differs else None,
-            notes=(*(notes_on(built, signs, ref, again) if differs else ()), *notes_on_drafts(spec)),
+            notes=(
+                *(notes_on(built, signs, ref, again) if differs else ()),
+                *notes_on_parameters(prompt, bias, ref, spec),
+                *notes_on_drafts(spec),
+            ),
             ref_repeats=case.repeats,
             acceptance_length=rounded(acceptance_length(spec)),
             ref_speed=rounded(decode_speed(ref)),
@@ -226,6 +280,14 @@ def notes_on(built: Structure, signs: tuple[Sign, ...], ref: Completion, again: 
                 f"The reference's pass with logprobs left its first answer at token {at}; it is used only up to there."
             )
     return tuple(notes)
+
+
+def notes_on_parameters(
+    prompt: Prompt, bias: Mapping[int, float], ref: Completion, spec: Completion
+) -> tuple[str, ...]:
+    """Parameters that had no effect on either side, which no difference shows."""
+    of_ref, of_spec = (broken_promise(prompt.parameters, bias, one) for one in (ref, spec))
+    return (f"Both servers ignore a parameter: the reference {of_ref}.",) if of_ref and of_spec else ()
 
 
 def notes_on_drafts(spec: Completion) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ WITHOUT_EFFECT = frozenset(
     )
 )
 """Fields of a batch request that cannot change a greedy answer, or that a check sets by itself."""
-PARAMETERS = tuple(each.name for each in msgspec.structs.fields(Parameters))
+PARAMETERS = frozenset(each.name for each in msgspec.structs.fields(Parameters))
 
 
 class Problem(Struct, frozen=True):
@@ -102,6 +102,22 @@ class BatchMessage(Struct, frozen=True, forbid_unknown_fields=True):
     content: str | tuple[TextPart, ...]
 
 
+class PlainText(Struct, frozen=True, tag="text", tag_field="type"):
+    """Nothing is asked of the answer's format."""
+
+
+class NamedSchema(Struct, frozen=True, rename={"body": "schema"}):
+    """A JSON schema with its name, which has no effect."""
+
+    body: dict[str, Any]
+
+
+class SchemaFormat(Struct, frozen=True, tag="json_schema", tag_field="type"):
+    """The answer is to be JSON that fits a schema."""
+
+    json_schema: NamedSchema
+
+
 class BatchBody(Struct, frozen=True):
     """The fields of a request that a prompt is made of."""
 
@@ -115,6 +131,10 @@ class BatchBody(Struct, frozen=True):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    logit_bias: dict[str, float] = field(default_factory=dict)
+    min_tokens: int = 0
+    response_format: PlainText | SchemaFormat = PlainText()
+    thinking_token_budget: int | None = None
 
 
 TAKEN = frozenset(each.name for each in msgspec.structs.fields(BatchBody))
@@ -271,18 +291,19 @@ def _batch(item: str, name: str) -> Prompt:
     request = _decode(item, BatchRequest)
     if request.method.upper() != "POST" or not request.url.rstrip("/").endswith("/completions"):
         raise ValueError(f"`url` is {request.method} {request.url}; only (chat) completions can be compared")
-    set_fields = {key for key, value in request.body.items() if value is not None}
-    other = sorted(set_fields - TAKEN - WITHOUT_EFFECT)
+    given = {key: value for key, value in request.body.items() if value is not None}
+    other = sorted(given.keys() - TAKEN - WITHOUT_EFFECT)
     if other:
         raise ValueError(f"`body.{other[0]}` would change the answer and cannot be sent by this tool")
     if request.body.get("n") not in {None, 1}:
         raise ValueError("`body.n` is not 1; a greedy request has one answer")
     try:
-        body = msgspec.convert(request.body, BatchBody)
+        body = msgspec.convert(given, BatchBody)
     except msgspec.ValidationError as error:
         raise ValueError(str(error).replace("`$", "`$.body") if "`$" in str(error) else f"`body`: {error}") from None
     stop = (body.stop,) if isinstance(body.stop, str) else body.stop or ()
-    parameters = {key: getattr(body, key) for key in PARAMETERS if key != "stop"}
+    alike = {key: getattr(body, key) for key in PARAMETERS & TAKEN if key != "stop"}
+    asked = body.response_format
     limit = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
     return _checked(
         Prompt(
@@ -291,7 +312,12 @@ def _batch(item: str, name: str) -> Prompt:
             text=body.prompt,
             messages=None if body.messages is None else tuple(_message(message) for message in body.messages),
             max_tokens=limit,
-            parameters=Parameters(stop=stop, **parameters),
+            parameters=Parameters(
+                stop=stop,
+                json_schema=asked.json_schema.body if isinstance(asked, SchemaFormat) else None,
+                thinking_budget=body.thinking_token_budget,
+                **alike,
+            ),
         )
     )
 

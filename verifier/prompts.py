@@ -15,6 +15,8 @@ from verifier.errors import PromptSetError
 from verifier.records import Prompt
 
 SUFFIX = ".jsonl"
+MOST_BIAS = 100.0
+"""As in OpenAI's API; engines refuse more."""
 LONGEST_ID = 200
 """Characters. Ids are printed in tables and used in file names of reports."""
 
@@ -86,14 +88,37 @@ def parse(line: str) -> Prompt:
         raise ValueError("a prompt needs `prompt` (text) or `messages`, not empty")
     if prompt.max_tokens is not None and prompt.max_tokens < 1:
         raise ValueError(f"`max_tokens` is {prompt.max_tokens}; the least is 1")
+    _check_parameters(prompt)
+    try:
+        msgspec.json.encode(prompt)
+    except UnicodeEncodeError:
+        raise ValueError("the text holds half of a surrogate pair, which is no character") from None
+    return prompt
+
+
+def _check_parameters(prompt: Prompt) -> None:
     parameters = prompt.parameters
     penalties = (parameters.repetition_penalty, parameters.presence_penalty, parameters.frequency_penalty)
     if not all(math.isfinite(penalty) for penalty in penalties):
         raise ValueError("a penalty in `parameters` is no finite number")
     if any(not stop for stop in parameters.stop):
         raise ValueError("`parameters.stop` holds an empty string")
-    try:
-        msgspec.json.encode(prompt)
-    except UnicodeEncodeError:
-        raise ValueError("the text holds half of a surrogate pair, which is no character") from None
-    return prompt
+    for name in ("logit_bias", "text_bias"):
+        for token, value in getattr(parameters, name).items():
+            if not -MOST_BIAS <= value <= MOST_BIAS:
+                raise ValueError(f"`parameters.{name}` adds {value} to {token!r}; the range is -100 to 100")
+    for token in parameters.logit_bias:
+        if not (token.isascii() and token.isdecimal()):
+            raise ValueError(f"`parameters.logit_bias` names {token!r}, which is no token id; text_bias takes texts")
+    if "" in parameters.text_bias:
+        raise ValueError("`parameters.text_bias` names an empty text")
+    if parameters.min_tokens < 0:
+        raise ValueError(f"`parameters.min_tokens` is {parameters.min_tokens}; the least is 0")
+    if prompt.max_tokens is not None and parameters.min_tokens > prompt.max_tokens:
+        raise ValueError(
+            f"`parameters.min_tokens` is {parameters.min_tokens}, more than max_tokens {prompt.max_tokens}"
+        )
+    if parameters.thinking_budget is not None and parameters.thinking_budget < 0:
+        raise ValueError(f"`parameters.thinking_budget` is {parameters.thinking_budget}; the least is 0")
+    if parameters.json_schema is not None and parameters.grammar:
+        raise ValueError("`parameters` has both json_schema and grammar; an answer follows one of them")

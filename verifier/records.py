@@ -53,7 +53,12 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Parameters(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Request parameters that both servers get alike; temperature 0 is not among them because it is always sent."""
+    """Request parameters that both servers get alike; temperature 0 is not among them because it is always sent.
+
+    ``logit_bias`` adds to the logits of tokens by id (decimal, as in OpenAI's API), ``text_bias`` by text, which must
+    be one token of the reference's tokenizer: a prompt set knows no ids. ``grammar`` is in GBNF. ``thinking_budget`` is
+    the most tokens of reasoning.
+    """
 
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
@@ -61,6 +66,12 @@ class Parameters(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    logit_bias: dict[str, float] = field(default_factory=dict)
+    text_bias: dict[str, float] = field(default_factory=dict)
+    min_tokens: int = 0
+    json_schema: dict[str, Any] | None = None
+    grammar: str = ""
+    thinking_budget: int | None = None
 
 
 class Prompt(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -174,7 +185,8 @@ class ServerRecord(Struct, frozen=True, tag="server"):
 class Rendering(Struct, frozen=True, tag="rendering", omit_defaults=True):
     """A prompt as it is sent: token ids where the engine takes them, else text or messages.
 
-    ``prompt`` is the prompt itself, so that a file can be compared and read without the prompt set.
+    ``prompt`` is the prompt itself, so that a file can be compared and read without the prompt set. ``bias`` is what is
+    added to the logits of tokens, by id: the prompt's biases, texts resolved.
     """
 
     prompt_id: str
@@ -184,6 +196,7 @@ class Rendering(Struct, frozen=True, tag="rendering", omit_defaults=True):
     messages: tuple[Message, ...] | None = None
     vocabulary: int | None = None
     prompt: Prompt | None = None
+    bias: dict[int, float] = field(default_factory=dict)
 
 
 class Completion(Struct, frozen=True, tag="completion", omit_defaults=True):

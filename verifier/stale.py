@@ -6,7 +6,7 @@ answer to compare with. It is *stale*, which is not a difference.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from verifier.compare.fingerprints import differs, show
@@ -51,16 +51,18 @@ class Fit:
         """One for every reason, not for every prompt."""
         for reason, ids in self.stale.items():
             only = ids[0] if len(ids) == 1 else None
-            message = f"Not compared, because the golden is stale: {_named(ids)}: {reason}. Record it again."
+            message = f"Not compared, because the golden is stale: {named_ids(ids)}: {reason}. Record it again."
             yield Finding("stale-golden", message, severity="warning", prompt_id=only)
         if self.missing:
             advice = "`lossless record --update-new-only` adds them."
             yield Finding(
-                "missing-in-golden", f"Not in the golden, so not compared: {_named(self.missing)}. {advice}", "warning"
+                "missing-in-golden",
+                f"Not in the golden, so not compared: {named_ids(self.missing)}. {advice}",
+                "warning",
             )
         if self.unused:
             advice = "`lossless golden prune` takes them out."
-            yield Finding("unused-in-golden", f"In the golden but not asked: {_named(self.unused)}. {advice}")
+            yield Finding("unused-in-golden", f"In the golden but not asked: {named_ids(self.unused)}. {advice}")
 
     def require(self, golden: Run, *, strict: bool) -> None:
         """Refuse a golden that fits in nothing, and with ``strict`` one that does not fit in everything.
@@ -148,7 +150,8 @@ def _changed(rendering: Rendering, prompt: Prompt) -> list[str]:
     return changes or ["the prompt has changed"]
 
 
-def _named(ids: list[str]) -> str:
+def named_ids(ids: Sequence[str]) -> str:
+    """The first `NAMED` ids, and how many more there are."""
     more = f" and {len(ids) - NAMED} more" if len(ids) > NAMED else ""
     return f"{', '.join(ids[:NAMED])}{more}"
 

@@ -231,14 +231,46 @@ def test_one_token_just_beyond_the_tolerance_is_suspect_and_two_are_proof() -> N
     assert ruled(replace(near_tie(), splits=(unlisted,)))[1:] == ("wrong-token", "speculation")
 
 
-def test_an_ignored_penalty_is_told_from_a_wrong_token() -> None:
-    penalised = Prompt("p", text="Say it.", parameters=Parameters(repetition_penalty=1.5))
-    # Before penalties the speculative token is the most likely one; the penalty moved the reference away from it.
-    raw = judge(6, 0, 1, (TokenLogprob(1, -0.1), TokenLogprob(0, -2.5)), 0.3, "reference-run")
-    judged = replace(near_tie("first"), prompt=penalised, splits=(raw,))
-    assert ruled(judged) == ("diverged", "parameter-ignored", "speculation")
-    plain = replace(judged, prompt=Prompt("p", text="Say it."))
-    assert ruled(plain)[1] == "rounding"
+def shaped(**parameters: Any) -> Prompt:
+    return Prompt("p", text="Say it.", parameters=Parameters(**parameters))
+
+
+IGNORED = ("diverged", "parameter-ignored", "speculation")
+
+
+def test_an_answer_that_is_the_models_own_without_a_penalty_ignores_the_penalty() -> None:
+    judged = replace(near_tie("first"), prompt=shaped(repetition_penalty=1.5), moved=True, without_parameters=())
+    assert ruled(judged) == IGNORED
+    assert "repetition_penalty" in decide(judged).reason
+    small = judge(3, 0, 1, (TokenLogprob(0, -0.1), TokenLogprob(1, -0.2)), 0.3, "one-token")
+    assert ruled(replace(judged, without_parameters=(small,))) == IGNORED
+
+
+def test_a_penalty_that_the_answer_shows_elsewhere_is_not_ignored() -> None:
+    """A near-tie of what a penalty left looks like an ignored penalty at one place, and only there."""
+    judged = replace(near_tie("first"), prompt=shaped(repetition_penalty=1.5), moved=True)
+    large = judge(3, 0, 1, (TokenLogprob(0, -0.1), TokenLogprob(1, -2.2)), 0.3, "one-token")
+    assert ruled(replace(judged, without_parameters=(large,)))[1] == "rounding"
+    assert ruled(judged)[1] == "rounding", "without being asked the model says nothing"
+
+
+def test_a_token_that_a_grammar_keeps_the_reference_from_is_a_grammar_ignored() -> None:
+    judged = replace(near_tie("first"), prompt=shaped(grammar="root ::= [a-z]+"), moved=True)
+    assert ruled(judged) == IGNORED
+    assert ruled(replace(judged, same_engine=False))[1] == "rounding", "engines read grammars in ways of their own"
+    both = replace(judged, prompt=shaped(grammar="root ::= [a-z]+", presence_penalty=1.0))
+    assert ruled(both)[1] == "rounding"
+
+
+def test_a_promise_broken_on_one_side_names_that_side() -> None:
+    ref = completion("ref", [*KETTLE[:-1], " and", " sings", "<eos>"])
+    judged = replace(case(ref, completion("spec", KETTLE)), prompt=shaped(min_tokens=11))
+    assert ruled(judged) == IGNORED
+    assert "after 10 tokens in spite of min_tokens 11" in decide(judged).reason
+    swapped = replace(judged, ref=judged.spec, spec=judged.ref)
+    assert ruled(swapped) == ("diverged", "parameter-ignored", "reference")
+    both = replace(judged, prompt=shaped(min_tokens=40))
+    assert ruled(both)[1] != "parameter-ignored"
 
 
 def test_an_end_in_spite_of_ignore_eos_is_a_parameter_ignored() -> None:

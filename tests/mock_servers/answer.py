@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.mock_servers import model
 from tests.mock_servers.model import EOS, RIGHT, Wrong
+from tests.mock_servers.shape import PLAIN, Shape
 
 DRAFT_TOKENS = 4
 """Tokens of a verify step of a mock that speculates: three drafted and one of its own."""
@@ -51,9 +52,10 @@ def answer(
     speculative: bool = False,
     wrong: Wrong = RIGHT,
     surplus: int = 0,
+    shape: Shape = PLAIN,
 ) -> MockAnswer:
     """Generate until an end token, a stop string or the limit. ``surplus`` ids follow an end or a stop string."""
-    ids = model.generate(prompt, max_tokens + surplus, wrong)
+    ids = model.generate(prompt, max_tokens + surplus, wrong, shape.after if shape != PLAIN else None)
     end, kind, matched = max_tokens, "length", None
     for index in range(max_tokens):
         if ids[index] == EOS and not ignore_eos:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
@@ -21,6 +22,7 @@ from tests.mock_servers.responses import (
     tops,
     zeroed,
 )
+from tests.mock_servers.shape import shape_of
 from tests.mock_servers.state import State
 
 if TYPE_CHECKING:
@@ -119,9 +121,19 @@ def _reply(state: State, body: dict[str, Any], found: MockAnswer) -> dict[str, A
     reply = _around(state, body, found) | {"content": found.text}
     if body.get("return_tokens") and not state.faults.get("no-ids"):
         reply["tokens"] = list(found.ids)
-    if body.get("n_probs"):
+    if body.get("post_sampling_probs"):
+        reply["completion_probabilities"] = [_after_sampling(body, found)]
+    elif body.get("n_probs"):
         reply["completion_probabilities"] = shortened(state, _probabilities(state, found, body["n_probs"]))
     return reply
+
+
+def _after_sampling(body: dict[str, Any], found: MockAnswer) -> dict[str, Any]:
+    """The first position as the request's parameters leave it, normalised."""
+    shaped = shape_of(body).after(found.prompt, ())
+    total = sum(math.exp(value) for _, value in shaped)
+    top = [{"id": token, "prob": math.exp(value) / total} for token, value in shaped[: body["n_probs"]]]
+    return {"id": found.ids[0], "prob": top[0]["prob"], "top_probs": top}
 
 
 def _probabilities(state: State, found: MockAnswer, count: int) -> list[dict[str, Any]]:

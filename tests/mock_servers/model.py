@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -75,11 +75,15 @@ def rank(ids: Sequence[int], token: int) -> int:
     return order.index(token) + 1 if token in order else len(order) + 1 + token
 
 
-def generate(prompt: Sequence[int], count: int, wrong: Wrong = RIGHT) -> list[int]:
+Next = Callable[[Sequence[int], Sequence[int]], tuple[tuple[int, float], ...]]
+"""The distribution after a prompt and the answer so far."""
+
+
+def generate(prompt: Sequence[int], count: int, wrong: Wrong = RIGHT, following: Next | None = None) -> list[int]:
     """``count`` tokens after a prompt, whether or not an end token is among them."""
     ids, flipped = list(prompt), False
     for index in range(count):
-        best = after(ids)
+        best = following(prompt, ids[len(prompt) :]) if following else after(ids)
         token = best[0][0]
         tied = best[0][1] - best[1][1] < NEARLY_TIED
         if wrong.flip_at is not None and index >= wrong.flip_at and tied and not flipped:
@@ -111,8 +115,10 @@ def decode(ids: Sequence[int]) -> str:
 
 
 def encode(text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
-    """One token a byte; the special tokens by their names."""
+    """One token a byte; the special tokens by their names, and a text that is one word is one token."""
     ids = [BOS] if add_special else []
+    if text[:1] == " " and text[1:] in WORDS:
+        return [*ids, FIRST_WORD + WORDS.index(text[1:])]
     while text:
         token = next((token for token, name in SPECIAL.items() if parse_special and text.startswith(name)), None)
         if token is not None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 VERSION = "1"
 PLAIN = {"model", "prompt", "messages", "max_tokens", "temperature", "top_p", "presence_penalty", "frequency_penalty",
-         "n", "stop", "stream", "stream_options", "logprobs", "top_logprobs", "seed"}  # fmt: skip
+         "n", "stop", "stream", "stream_options", "logprobs", "top_logprobs", "seed", "logit_bias",
+         "response_format"}  # fmt: skip
 
 
 def routes(state: State) -> list[Route]:

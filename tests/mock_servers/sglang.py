@@ -30,7 +30,8 @@ VERSION = "0.5.17"
 KNOWN_SAMPLING = {
     "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
     "max_new_tokens", "min_new_tokens", "n", "stop", "stop_token_ids", "stop_regex", "ignore_eos",
-    "skip_special_tokens", "spaces_between_special_tokens", "no_stop_trim",
+    "skip_special_tokens", "spaces_between_special_tokens", "no_stop_trim", "logit_bias", "json_schema", "ebnf",
+    "custom_params",
 }  # fmt: skip
 
 
@@ -98,6 +99,7 @@ def _server_info(state: State) -> dict[str, Any]:
     if "env_vars" in state.options:
         live["env_vars"] = state.options["env_vars"]
     return {
+        **{name: state.options[name] for name in ("enable_strict_thinking",) if name in state.options},
         "model_path": "/models/org/tiny",
         "tokenizer_path": "/models/org/tiny",
         "revision": None,

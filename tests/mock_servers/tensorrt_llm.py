@@ -22,7 +22,7 @@ KNOWN = {
     "use_beam_search", "top_k", "top_p_min", "min_p", "repetition_penalty", "length_penalty", "early_stopping",
     "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "min_tokens", "skip_special_tokens",
     "spaces_between_special_tokens", "truncate_prompt_tokens", "return_context_logits", "detokenize",
-    "add_special_tokens", "response_format",
+    "add_special_tokens", "response_format", "thinking_token_budget",
 }  # fmt: skip
 KNOWN_CHAT = (KNOWN | {"messages", "chat_template_kwargs", "top_logprobs", "prompt_token_ids"}) - {
     "prompt",

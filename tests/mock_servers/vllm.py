@@ -52,6 +52,10 @@ def routes(state: State) -> list[Route]:
             return error(404, f"The model `{body.get('model')}` does not exist.")
         if (body.get("logprobs") or 0) > MOST_LOGPROBS:
             return error(400, f"Requested sample logprobs of {body['logprobs']}, which is greater than max allowed: 20")
+        if state.speculative and body.get("logit_bias") and not state.options.get("takes-bias"):
+            return error(
+                400, "The min_p and logit_bias sampling parameters are not yet supported with speculative decoding."
+            )
         ids = prompt_ids(body["prompt"])
         if refused(ids):
             return error(400, "Token id is out of vocabulary")

@@ -7,7 +7,7 @@ within one distribution and does not depend on which answer the reference happen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from verifier.compare.alignment import Answer, align
@@ -15,6 +15,7 @@ from verifier.compare.characters import clusters
 from verifier.compare.degeneration import Sign
 from verifier.compare.evidence import beyond, suspect, within
 from verifier.compare.locality import locality
+from verifier.compare.shaping import broken_promise, is_shifted, shaping
 from verifier.compare.structure import Structure
 from verifier.records import (
     Alignment,
@@ -22,7 +23,6 @@ from verifier.records import (
     Class,
     Completion,
     Fault,
-    Parameters,
     Prompt,
     Scored,
     Span,
@@ -54,6 +54,14 @@ class Case:
     same_prompt: bool = True
     relaxed: bool = False
     """A setting of the speculative server accepts drafts that the model would not have picked."""
+    bias: Mapping[int, float] = field(default_factory=dict)
+    """What the request adds to logits, by token id."""
+    moved: bool = False
+    """A parameter moved the reference off the speculative server's token at the first split (`shaping.moved`)."""
+    without_parameters: tuple[Split, ...] | None = None
+    """Splits of the whole speculative answer from what the model says without parameters; ``None`` if not asked, which
+    is done where a parameter moved the reference or the answer is wrong with them."""
+    same_engine: bool = True
 
     @property
     def same_ids(self) -> bool | None:
@@ -146,32 +154,35 @@ def stop_handling(case: Case) -> Ruling | None:
 def parameter_ignored(case: Case) -> Ruling | None:
     """A request parameter that took effect on one side only.
 
-    The reference's logprobs are of the plain model, before penalties. Where it left its own most likely token because
-    of a penalty and the speculative server did not, that server ignored the penalty.
+    Either an answer shows it by itself, or the reference left a token that the model prefers, which only a parameter
+    can make it do, and the speculative server took that token. Where a parameter moves logits instead of forbidding
+    tokens, that may still be a near-tie of what it left; then the whole speculative answer must be what the model says
+    without any parameter.
     """
-    if case.prompt.parameters.ignore_eos and (case.ref.finish == "eos") != (case.spec.finish == "eos"):
-        side: Fault = "speculation" if case.spec.finish == "eos" else "reference"
-        who = "speculative server" if side == "speculation" else "reference"
-        return Ruling("diverged", "parameter-ignored", side, f"The {who} ended its answer in spite of ignore_eos.")
-    if not has_penalties(case.prompt.parameters) or not case.splits:
-        return None
-    first = case.splits[0]
-    if first.ref_logprob is None or first.spec_logprob is None or not within(first):
-        return None
-    if first.spec_logprob + first.gap - first.ref_logprob <= case.tolerance.value:
+    parameters = case.prompt.parameters
+    of_ref, of_spec = (broken_promise(parameters, case.bias, one) for one in (case.ref, case.spec))
+    if bool(of_ref) != bool(of_spec):
+        side: Fault = "speculation" if of_spec else "reference"
+        who = "speculative server" if of_spec else "reference"
+        return Ruling("diverged", "parameter-ignored", side, f"The {who} {of_ref or of_spec}.")
+    names = " and ".join(shaping(parameters))
+    if case.without_parameters is not None and all(map(within, case.without_parameters)):
+        return Ruling(
+            "diverged",
+            "parameter-ignored",
+            "speculation",
+            f"Every token of the speculative answer is what the model says without {names}; with it the reference says "
+            "something else.",
+        )
+    if not case.moved or is_shifted(parameters) or not case.same_engine:
         return None
     return Ruling(
         "diverged",
         "parameter-ignored",
         "speculation",
-        f"At token {first.index} a penalty moved the reference off the model's most likely token; the speculative "
-        "server took that token as if there were no penalty.",
+        f"The speculative server took a token that the model prefers and {names} forbids: the reference did not take "
+        "it.",
     )
-
-
-def has_penalties(parameters: Parameters) -> bool:
-    """Whether a penalty is set that changes what greedy decoding picks."""
-    return parameters.repetition_penalty != 1 or parameters.presence_penalty != 0 or parameters.frequency_penalty != 0
 
 
 def wrong_token(case: Case) -> Ruling | None:

@@ -25,6 +25,7 @@ from verifier.pytest_plugin.goldens import Golden
 from verifier.pytest_plugin.sets import name_of, path_of
 from verifier.pytest_plugin.shared import Shared
 from verifier.records import Comparison, Finding, Summary
+from verifier.refused import refused
 from verifier.session import Settings
 from verifier.settings import Update
 from verifier.stale import StaleGolden, fit
@@ -74,6 +75,7 @@ class Checked:
     """The result of a check, in memory. ``comparisons`` are by prompt id.
 
     ``stale`` tells of prompts why the golden has no answer to compare with: it has none, or to something else.
+    ``refused`` tells of prompts why a server cannot be asked them as they are.
     """
 
     work: Work
@@ -82,6 +84,7 @@ class Checked:
     comparisons: dict[str, Comparison] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     stale: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
 
     @property
     def run(self) -> Path:
@@ -276,7 +279,10 @@ def _read(work: Work, state: State) -> Checked:
     with Run(Path(state.run)) as run:
         comparisons = {comparison.prompt_id: comparison for comparison in run.comparisons()}
         stale = _stale(work.settings, run) if work.settings.golden else {}
-        return Checked(work, state, run.summary, comparisons, tuple(run.findings), stale)
+        left_out = {
+            prompt_id: failure.message for prompt_id, failure in refused(run, Selection(work.settings.prompts)).items()
+        }
+        return Checked(work, state, run.summary, comparisons, tuple(run.findings), stale, left_out)
 
 
 def _stale(settings: Settings, run: Run) -> dict[str, str]:

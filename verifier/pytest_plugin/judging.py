@@ -59,6 +59,8 @@ def of_prompt(checked: Checked, prompt_id: str, policy: Policy) -> Outcome:
     if comparison is None and prompt_id in checked.stale:
         advice = "Record it: pytest --lossless-update-new --lossless-ref ADDRESS."
         return Outcome("failed", f"not compared with the golden: {visible(checked.stale[prompt_id])}", advice)
+    if comparison is None and prompt_id in checked.refused:
+        return Outcome("inconclusive", f"left out: {visible(checked.refused[prompt_id])}")
     if comparison is None:
         return Outcome("error", "the run holds no verdict on this prompt")
     return of_comparison(checked, comparison, policy)

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from verifier.compare.shaping import NEUTRAL
 from verifier.errors import ServerError
 from verifier.records import Parameters, Speculation, Timing, TokenLogprob
 from verifier.servers import fields
 from verifier.servers.ending import named
 from verifier.servers.http import Http, Streamed
 from verifier.servers.logprobs import Top, fitting, ordered
+from verifier.servers.parameters import by_name
 from verifier.servers.protocol import Answer, Request
 
 COMPLETIONS = "/v1/completions"
@@ -21,8 +23,13 @@ CHAT = "/v1/chat/completions"
 _TOKEN_ID = re.compile(r"token_id:(\d+)")
 
 
-def common_sampling(parameters: Parameters) -> dict[str, Any]:
-    """The sampling fields that OpenAI's own API knows, all of them, as a greedy answer needs them."""
+def common_sampling(request: Request | None = None) -> dict[str, Any]:
+    """The sampling fields that OpenAI's own API knows, all of them, as a greedy answer needs them.
+
+    Args:
+        request: whose parameters count; ``None`` for a probe without any.
+    """
+    parameters = parameters_of(request)
     return {
         "temperature": 0.0,
         "top_p": 1.0,
@@ -30,18 +37,25 @@ def common_sampling(parameters: Parameters) -> dict[str, Any]:
         "frequency_penalty": parameters.frequency_penalty,
         "n": 1,
         "stop": list(parameters.stop),
+        **({"logit_bias": by_name(request)} if request is not None and request.rendering.bias else {}),
     }
 
 
-def engine_sampling(parameters: Parameters) -> dict[str, Any]:
+def parameters_of(request: Request | None) -> Parameters:
+    """The parameters of a request; those of a probe, which has none, are neutral."""
+    return NEUTRAL if request is None else request.prompt.parameters
+
+
+def engine_sampling(request: Request | None = None) -> dict[str, Any]:
     """Every sampling field of vLLM's API, which others took over: a model's generation_config.json may set any.
 
     ``top_k`` is left to the caller, since engines write "all" in two ways.
     """
-    return common_sampling(parameters) | {
+    parameters = parameters_of(request)
+    return common_sampling(request) | {
         "min_p": 0.0,
         "repetition_penalty": parameters.repetition_penalty,
-        "min_tokens": 0,
+        "min_tokens": parameters.min_tokens,
         "stop_token_ids": [],
         "ignore_eos": parameters.ignore_eos,
         "include_stop_str_in_output": False,

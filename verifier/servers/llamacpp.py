@@ -8,6 +8,9 @@ gets no BOS added, a text does when it is tokenized with ``add_special``.
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from msgspec import UNSET, UnsetType
@@ -33,12 +36,16 @@ from verifier.servers.http import Http
 from verifier.servers.logprobs import Top, fitting, no_logprobs, ordered
 from verifier.servers.metrics import optional_metrics
 from verifier.servers.names import model_name
+from verifier.servers.parameters import bias_of, require
 from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
 from verifier.servers.tokenizing import conversation, once
 from verifier.servers.vocabulary import Vocabulary
 
 CHATML_MARK = "<|im_start|>"
 """Begins each turn in the template that llama.cpp falls back to when a model brings none."""
+
+THINKING = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<|channel>thought", "<channel|>"))
+"""Marks around reasoning; the server takes them with a budget, since a raw prompt has no template to know them from."""
 
 FINISH: dict[str, Finish] = {"eos": "eos", "word": "stop", "limit": "length"}
 
@@ -72,6 +79,8 @@ class LlamaCpp:
         self.vocabulary = Vocabulary(self._decode)
         self._own_template: bool | None = None
         self._ends: set[int] = set()
+        self._thinking = ("", "")
+        """The marks that open and close reasoning in the model's chat template."""
         self._bos: tuple[int, ...] = ()
         self._asking = asyncio.Lock()
 
@@ -88,7 +97,9 @@ class LlamaCpp:
         size = self.vocabulary.size = fields.whole(meta.get("n_vocab"))
         self._ends = set(await self._special(props.get("eos_token")))
         self._bos = await self._special(props.get("bos_token"))
-        self._own_template = await self._has_own_template(fields.text(props.get("chat_template")) or "")
+        template = fields.text(props.get("chat_template")) or ""
+        self._thinking = _thinking_marks(template)
+        self._own_template = await self._has_own_template(template)
         probe = await self._probe()
         quantization, dtype = _weights(fields.text(props.get("model_ftype")))
         fingerprint = Fingerprint(
@@ -162,6 +173,7 @@ class LlamaCpp:
 
     async def render(self, prompt: Prompt) -> Rendering:
         await self._ready()
+        self._require(prompt)
         if prompt.messages and (self._own_template or prompt.text is None):
             if not self._own_template:
                 raise ServerError(
@@ -176,25 +188,26 @@ class LlamaCpp:
         else:
             text = prompt.text or ""
         ids = once(tuple(await self._tokenize(text)), self._bos)
-        return Rendering(prompt_id=prompt.id, digest=prompt.digest, ids=ids, vocabulary=self.vocabulary.size)
+        bias = await bias_of(prompt, partial(self._tokenize, add_special=False))
+        return Rendering(prompt.id, prompt.digest, ids=ids, vocabulary=self.vocabulary.size, bias=bias)
 
     async def generate(self, request: Request) -> Answer:
         parameters, rendering = request.prompt.parameters, request.rendering
         if rendering.ids is None and rendering.text is None:
             # Messages that another kind of server left to whoever answers them.
             rendering = await self.render(request.prompt)
-        await self._check(rendering.ids or ())
+        await self._check((*(rendering.ids or ()), *rendering.bias))
+        self._require(request.prompt)
         body: dict[str, Any] = {
             "prompt": rendering.ids if rendering.ids is not None else rendering.text,
             "n_predict": request.max_tokens,
             "return_tokens": True,
             "cache_prompt": request.reuse_prefix,
-            "ignore_eos": parameters.ignore_eos,
             "stop": parameters.stop,
             "n_probs": request.top_logprobs,
             "stream": request.stream,
         }
-        body |= greedy(parameters)
+        body |= greedy(parameters) | self._choosing(request.prompt, rendering.bias)
         if request.stream:
             fold = Fold()
             streamed = await self.http.stream("/completion", body, fold.take)
@@ -204,6 +217,31 @@ class LlamaCpp:
             answer = parse_completion(reply, self.http.url, request.top_logprobs)
         ends = set() if parameters.ignore_eos else self._ends
         return await after_stop(bounded(answer, request.max_tokens, ends), self._text_of)
+
+    def _choosing(self, prompt: Prompt, bias: Mapping[int, float]) -> dict[str, Any]:
+        """The fields of parameters that choose tokens, but for penalties."""
+        parameters = prompt.parameters
+        body: dict[str, Any] = {"ignore_eos": parameters.ignore_eos}
+        if bias:
+            body["logit_bias"] = sorted(bias.items())
+        if parameters.json_schema is not None:
+            body["json_schema"] = parameters.json_schema
+        if parameters.grammar:
+            body["grammar"] = parameters.grammar
+        if parameters.thinking_budget is not None:
+            opening, closing = self._thinking
+            body |= {
+                "reasoning_budget_tokens": parameters.thinking_budget,
+                "reasoning_budget_start_tag": opening,
+                "reasoning_budget_end_tag": closing,
+            }
+        return body
+
+    def _require(self, prompt: Prompt) -> None:
+        lacks = {"min_tokens": "llama.cpp has no such parameter"}
+        if not self._thinking[1]:
+            lacks["thinking_budget"] = "the model's chat template has no marks of thinking"
+        require(prompt, lacks, self.http.url)
 
     async def _ready(self) -> None:
         """Know the server, which is asked for once however many requests begin together."""
@@ -220,6 +258,19 @@ class LlamaCpp:
         await self._check(ids)
         body = {"prompt": ids, "n_predict": 1, "return_tokens": True, "cache_prompt": False, "n_probs": top}
         reply = fields.mapping(await self.http.generate("/completion", body | greedy(Parameters())))
+        found = _top(fields.first(reply.get("completion_probabilities")))
+        if not found:
+            raise no_logprobs(self.http.url)
+        return found
+
+    async def shaped_token(self, request: Request, top: int) -> tuple[TokenLogprob, ...]:
+        ids = request.rendering.ids or ()
+        await self._check(ids)
+        body = {"prompt": ids, "n_predict": 1, "return_tokens": True, "cache_prompt": False, "n_probs": top}
+        body |= greedy(request.prompt.parameters) | self._choosing(request.prompt, request.rendering.bias)
+        # Probabilities after sampling are of what the samplers left over: here all of it, at the temperature of 1.
+        body |= {"post_sampling_probs": True, "temperature": 1.0, "top_k": 0}
+        reply = fields.mapping(await self.http.generate("/completion", body))
         found = _top(fields.first(reply.get("completion_probabilities")))
         if not found:
             raise no_logprobs(self.http.url)
@@ -338,6 +389,10 @@ def _top(entry: dict[str, Any]) -> tuple[TokenLogprob, ...]:
         token, logprob = fields.whole(item.get("id")), fields.number(item.get("logprob"))
         if token is not None and logprob is not None:
             found.append(TokenLogprob(token, logprob))
+    for item in fields.mappings(entry.get("top_probs")):
+        token, share = fields.whole(item.get("id")), fields.number(item.get("prob"))
+        if token is not None and share is not None and share > 0:
+            found.append(TokenLogprob(token, math.log(share)))
     return ordered(found)
 
 
@@ -371,6 +426,11 @@ def _places(entries: list[dict[str, Any]], ids: tuple[int, ...]) -> list[int]:
         places.append(at)
         at += 1
     return places
+
+
+def _thinking_marks(template: str) -> tuple[str, str]:
+    """The marks around reasoning in a chat template; empty where it knows none."""
+    return next((marks for marks in THINKING if marks[1] in template), ("", ""))
 
 
 def _weights(ftype: str | None) -> tuple[str | None | UnsetType, str | None | UnsetType]:

@@ -6,13 +6,22 @@ import asyncio
 from typing import Any, ClassVar
 
 from verifier.errors import ServerError
-from verifier.records import Abilities, Finding, Fingerprint, Parameters, Prompt, Rendering, TokenLogprob
+from verifier.records import Abilities, Finding, Fingerprint, Prompt, Rendering, TokenLogprob
 from verifier.servers import fields
-from verifier.servers.completions import CHAT, COMPLETIONS, ask, chat_logprobs, common_sampling, engine_sampling
+from verifier.servers.completions import (
+    CHAT,
+    COMPLETIONS,
+    ask,
+    chat_logprobs,
+    common_sampling,
+    engine_sampling,
+    parameters_of,
+)
 from verifier.servers.ending import bounded
 from verifier.servers.findings import NO_PROBE, no_ids, untold
 from verifier.servers.http import Http
 from verifier.servers.names import model_name
+from verifier.servers.parameters import bias_of, json_response, require
 from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
 from verifier.servers.tokenizing import conversation
 
@@ -26,6 +35,8 @@ SERVER_TEMPLATE = Finding(
     "no-prompt-ids",
     "The server takes prompts as text and messages, so whether both sides were asked the same ids cannot be seen.",
 )
+LACKS = dict.fromkeys(("grammar", "min_tokens", "thinking_budget"), "OpenAI's API has no such parameter")
+LACKS_PLAIN = dict.fromkeys(("ignore_eos", "repetition_penalty"), "it refuses what is not in OpenAI's API")
 EXTRA = ("top_k", "min_p", "repetition_penalty", "ignore_eos", "skip_special_tokens", "return_token_ids")
 
 
@@ -77,7 +88,7 @@ class OpenAI:
     async def _probe(self) -> dict[str, Any]:
         """One token, with the fields of the engines and then without them."""
         for extra in (True, False):
-            body = self._sampling(Parameters(), extra=extra) | {"max_tokens": 1}
+            body = self._sampling(extra=extra) | {"max_tokens": 1}
             for path, asked in ((COMPLETIONS, {"prompt": "a"}), (CHAT, _A_MESSAGE)):
                 try:
                     reply = await self.http.generate(path, body | asked)
@@ -90,10 +101,10 @@ class OpenAI:
         self._extra = True
         return {}
 
-    def _sampling(self, parameters: Parameters, *, extra: bool) -> dict[str, Any]:
-        body = common_sampling(parameters)
+    def _sampling(self, request: Request | None = None, *, extra: bool) -> dict[str, Any]:
+        body = common_sampling(request) | json_response(parameters_of(request))
         if extra:
-            wide = engine_sampling(parameters) | {"top_k": 1, "return_token_ids": True}
+            wide = engine_sampling(request) | {"top_k": 1, "return_token_ids": True}
             body |= {name: wide[name] for name in EXTRA}
         if not body["stop"]:
             # Some servers take no empty list.
@@ -102,9 +113,10 @@ class OpenAI:
 
     async def render(self, prompt: Prompt) -> Rendering:
         """Messages where the prompt has them, else the text: the server tokenizes both itself."""
+        bias = await bias_of(prompt, _no_tokenizer)
         if prompt.messages:
-            return Rendering(prompt.id, prompt.digest, messages=prompt.messages)
-        return Rendering(prompt.id, prompt.digest, text=prompt.text)
+            return Rendering(prompt.id, prompt.digest, messages=prompt.messages, bias=bias)
+        return Rendering(prompt.id, prompt.digest, text=prompt.text, bias=bias)
 
     async def generate(self, request: Request) -> Answer:
         if self._extra is None:
@@ -112,13 +124,8 @@ class OpenAI:
                 if self._extra is None:
                     await self.identify()
         rendering, parameters = request.rendering, request.prompt.parameters
-        if self._extra is False and (parameters.ignore_eos or parameters.repetition_penalty != 1.0):
-            raise ServerError(
-                "parameter-refused",
-                f"{self.http.url} takes no ignore_eos or repetition_penalty, and prompt {request.prompt.id!r} has one.",
-                "Take them out of the prompt set for this server.",
-            )
-        body = self._sampling(parameters, extra=self._extra is not False) | {"max_tokens": request.max_tokens}
+        require(request.prompt, LACKS if self._extra is not False else LACKS | LACKS_PLAIN, self.http.url)
+        body = self._sampling(request, extra=self._extra is not False) | {"max_tokens": request.max_tokens}
         if rendering.messages is not None and rendering.ids is None:
             asked = conversation(rendering.messages, parameters) | chat_logprobs(request.top_logprobs)
             answer = await ask(self.http, CHAT, body | asked, request)
@@ -143,6 +150,10 @@ class OpenAI:
 
 
 _A_MESSAGE: dict[str, Any] = {"messages": [{"role": "user", "content": "a"}]}
+
+
+async def _no_tokenizer(text: str) -> None:
+    del text  # nothing at such a server tells its ids
 
 
 def _no_ids(url: str) -> ServerError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 
 from verifier.records import (
     Abilities,
@@ -126,4 +126,16 @@ class Server(Protocol):
 
     async def counters(self) -> Counters | None:
         """Draft counters since the server's start, or ``None`` where it does not publish them."""
+        ...
+
+
+@runtime_checkable
+class TellsShaped(Protocol):
+    """A server that also tells what penalties and biases make of a distribution; most tell only the plain model's."""
+
+    async def shaped_token(self, request: Request, top: int) -> tuple[TokenLogprob, ...]:
+        """The ``top`` most likely tokens after a request's prompt as its parameters leave them, best first.
+
+        The prompt counts for penalties. Not on a speculative server.
+        """
         ...

@@ -8,6 +8,7 @@ id outside the vocabulary ends the process.
 
 from __future__ import annotations
 
+import json
 import secrets
 from typing import Any, ClassVar
 
@@ -21,19 +22,19 @@ from verifier.records import (
     Parameters,
     Prompt,
     Rendering,
-    Speculation,
     SpeculationSettings,
-    Timing,
     TokenLogprob,
 )
 from verifier.servers import fields
-from verifier.servers.completions import CHAT, ask, chat_logprobs, common_sampling, timed
-from verifier.servers.ending import after_stop, bounded, named
+from verifier.servers.completions import CHAT, ask, chat_logprobs, common_sampling, parameters_of, timed
+from verifier.servers.ending import after_stop, bounded
 from verifier.servers.findings import NO_PROBE, NO_SERVER_INFO, hidden_switch, lossy_switch, no_ids, untold
 from verifier.servers.http import MOST_BYTES, Http
-from verifier.servers.logprobs import Top, bad_scores, check_scores, fitting, no_logprobs, ordered, rank_of
+from verifier.servers.logprobs import no_logprobs
 from verifier.servers.names import model_name, version_tuple
+from verifier.servers.parameters import by_name, json_response, require
 from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
+from verifier.servers.sglang_answers import Fold, parse_generated, parse_scores, tokens_of
 from verifier.servers.tokenizing import Texts, conversation
 from verifier.servers.vocabulary import Vocabulary
 
@@ -56,6 +57,8 @@ class SGLang:
         self._ends: set[int] = set()
         self._drafts: int | None = None
         """Tokens drafted in a step; ``None`` where it is unknown or the server does not speculate."""
+        self._budgets = True
+        """Whether a thinking budget may take effect; where it cannot, it is passed over without a word."""
 
     @classmethod
     async def recognise(cls, http: Http) -> bool:
@@ -75,6 +78,7 @@ class SGLang:
         chat_template = await self.texts.template_digest()
         fingerprint = _fingerprint(info, states, model, chat_template)
         self._drafts = fields.whole(info.get("speculative_num_draft_tokens"))
+        self._budgets = info.get("enable_strict_thinking") is not False
         abilities = Abilities(
             token_ids="output_ids" in probe if probe else None,
             prompt_ids=True,
@@ -96,7 +100,7 @@ class SGLang:
 
     async def _probe(self) -> dict[str, Any]:
         try:
-            body = {"text": "a", "sampling_params": sampling(Parameters(), 1)}
+            body = {"text": "a", "sampling_params": sampling(1)}
             reply = await self.http.generate("/generate", body)
         except ServerError as error:
             if error.down:
@@ -105,22 +109,30 @@ class SGLang:
         self.vocabulary.learn(fields.integers(fields.mapping(reply).get("output_ids")))
         return fields.mapping(reply)
 
+    def _require(self, prompt: Prompt) -> None:
+        if not self._budgets:
+            require(prompt, {"thinking_budget": "it was started without --enable-strict-thinking"}, self.http.url)
+
     async def render(self, prompt: Prompt) -> Rendering:
+        self._require(prompt)
         rendering = await self.texts.render(prompt)
         self.vocabulary.learn(rendering.ids)
         return rendering
 
     async def generate(self, request: Request) -> Answer:
+        self._require(request.prompt)
         parameters = request.prompt.parameters
         rendering = request.rendering
         if rendering.messages is not None and rendering.ids is None:
             return await self._chat(request)
-        body: dict[str, Any] = {"sampling_params": sampling(parameters, request.max_tokens)} | _apart()
+        body: dict[str, Any] = {"sampling_params": sampling(request.max_tokens, request)} | _apart()
         if rendering.ids is not None:
-            await self.vocabulary.check(rendering.ids, self.http.url)
+            await self.vocabulary.check((*rendering.ids, *rendering.bias), self.http.url)
             body["input_ids"] = rendering.ids
         else:
             body["text"] = rendering.text
+        if parameters.thinking_budget is not None:
+            body["require_reasoning"] = True
         if request.top_logprobs:
             body |= {"return_logprob": True, "logprob_start_len": -1, "top_logprobs_num": request.top_logprobs}
         if request.stream:
@@ -143,14 +155,18 @@ class SGLang:
     async def _chat(self, request: Request) -> Answer:
         """Messages that this version cannot give the ids of."""
         parameters = request.prompt.parameters
-        body = common_sampling(parameters) | {
+        body = common_sampling(request) | {
             "model": "default",
             "max_tokens": request.max_tokens,
             "top_k": -1,
             "min_p": 0.0,
             "repetition_penalty": parameters.repetition_penalty,
+            "min_tokens": parameters.min_tokens,
             "ignore_eos": parameters.ignore_eos,
             "skip_special_tokens": False,
+            **json_response(parameters),
+            **({"ebnf": parameters.grammar} if parameters.grammar else {}),
+            **_budget(parameters),
         }
         asked = conversation(request.rendering.messages or (), parameters) | chat_logprobs(request.top_logprobs)
         return await ask(self.http, CHAT, body | asked, request)
@@ -159,14 +175,14 @@ class SGLang:
         await self.vocabulary.check(ids, self.http.url)
         body: dict[str, Any] = {
             "input_ids": ids,
-            "sampling_params": sampling(Parameters(), 1),
+            "sampling_params": sampling(1),
             "return_logprob": True,
             "logprob_start_len": -1,
             "top_logprobs_num": top,
         }
         reply = fields.mapping(await self.http.generate("/generate", body | _apart()))
         lists = fields.mapping(reply.get("meta_info")).get("output_top_logprobs")
-        found = _tokens(lists[0])[:top] if isinstance(lists, list) and lists else ()
+        found = tokens_of(lists[0])[:top] if isinstance(lists, list) and lists else ()
         if not found:
             raise no_logprobs(self.http.url)
         self.vocabulary.learn(token.id for token in found)
@@ -178,7 +194,7 @@ class SGLang:
         await self.vocabulary.check(ids, self.http.url)
         body: dict[str, Any] = {
             "input_ids": ids,
-            "sampling_params": sampling(Parameters(), 0),
+            "sampling_params": sampling(0),
             "return_logprob": True,
             # The first entry is null, since nothing comes before it: it is spent on the token before `start`.
             "logprob_start_len": start - 1,
@@ -198,9 +214,23 @@ class SGLang:
         return None
 
 
-def sampling(parameters: Parameters, max_tokens: int) -> dict[str, Any]:
-    """Every sampling parameter that any version knows; one that a version does not know is an error there."""
-    return {
+def sampling(max_tokens: int, request: Request | None = None) -> dict[str, Any]:
+    """Every sampling parameter that any version knows; one that a version does not know is an error there.
+
+    Those that came later are sent only where they are asked for.
+
+    Args:
+        request: whose parameters count; ``None`` for one without any.
+    """
+    parameters = parameters_of(request)
+    later: dict[str, Any] = _budget(parameters)
+    if request is not None and request.rendering.bias:
+        later["logit_bias"] = by_name(request)
+    if parameters.json_schema is not None:
+        later["json_schema"] = json.dumps(parameters.json_schema)
+    if parameters.grammar:
+        later["ebnf"] = parameters.grammar
+    return later | {
         "temperature": 0.0,
         "top_p": 1.0,
         "top_k": -1,
@@ -209,7 +239,7 @@ def sampling(parameters: Parameters, max_tokens: int) -> dict[str, Any]:
         "presence_penalty": parameters.presence_penalty,
         "frequency_penalty": parameters.frequency_penalty,
         "max_new_tokens": max_tokens,
-        "min_new_tokens": 0,
+        "min_new_tokens": parameters.min_tokens,
         "n": 1,
         "stop": list(parameters.stop),
         "stop_token_ids": [],
@@ -220,186 +250,15 @@ def sampling(parameters: Parameters, max_tokens: int) -> dict[str, Any]:
     }
 
 
+def _budget(parameters: Parameters) -> dict[str, Any]:
+    """The field of a thinking budget, which takes effect on a server with ``--enable-strict-thinking``."""
+    budget = parameters.thinking_budget
+    return {} if budget is None else {"custom_params": {"thinking_budget": budget}}
+
+
 def _apart() -> dict[str, Any]:
     """A key of its own keeps each request from reading what another one left in the radix cache."""
     return {"extra_key": secrets.token_hex(8)}
-
-
-class Fold:
-    """Puts the events of a stream together, which repeat the answer so far or go on from it."""
-
-    def __init__(self, most_tokens: int, url: str) -> None:
-        self._most = most_tokens
-        self._url = url
-        self._text = ""
-        self._ids: list[Any] = []
-        self._meta: dict[str, Any] = {}
-
-    def take(self, event: dict[str, Any]) -> bool:
-        """Add one event; whether it carried a piece of the answer."""
-        ids = event.get("output_ids")
-        ids = ids if isinstance(ids, list) else []
-        text = event.get("text")
-        text = text if isinstance(text, str) else ""
-        meta = fields.mapping(event.get("meta_info"))
-        if self._repeats(ids, text, meta):
-            self._text, self._ids, self._meta = text, ids, meta
-        else:
-            self._text += text
-            self._ids.extend(ids)
-            counted = fields.integer(meta.get("completion_tokens"))
-            for name in _LISTS:
-                # Some versions cut the ids into pieces and still repeat the logprobs.
-                new = meta.get(name) or []
-                meta[name] = new if len(new) == counted else (self._meta.get(name) or []) + new
-            self._meta = meta
-        if len(self._ids) > 2 * self._most + MOST_OVERSHOOT:
-            raise ServerError("too-large", f"{self._url} goes on after {self._most} tokens.", "See the server's log.")
-        return bool(ids or text)
-
-    def _repeats(self, ids: list[Any], text: str, meta: dict[str, Any]) -> bool:
-        """Whether an event holds the whole answer so far."""
-        counted = fields.integer(meta.get("completion_tokens"))
-        if counted is not None and (ids or self._ids):
-            return counted == len(ids)
-        if self._ids:
-            return ids[: len(self._ids)] == self._ids
-        return text.startswith(self._text)
-
-    def reply(self) -> dict[str, Any]:
-        """The whole answer."""
-        return {"text": self._text, "output_ids": self._ids or None, "meta_info": self._meta}
-
-
-_LISTS = ("output_token_logprobs", "output_top_logprobs")
-MOST_OVERSHOOT = 1024
-"""Ids over the limit of a request, at which a stream is given up; no draft is that long."""
-
-
-def parse_generated(reply: dict[str, Any], request: Request, url: str, drafts: int | None = None) -> Answer:
-    """An `Answer` from the JSON of `/generate`.
-
-    Raises:
-        ServerError: ``stops-short`` without an end, ``aborted`` when the server gave up, ``empty`` for nothing.
-    """
-    meta = fields.mapping(reply.get("meta_info"))
-    reason = meta.get("finish_reason")
-    reason = {"type": reason} if isinstance(reason, str) else fields.mapping(reason)
-    kind = fields.text(reason.get("type"))
-    text = fields.text(reply.get("text"))
-    if text is None or kind is None:
-        raise ServerError("stops-short", f"{url} sent an answer without its end.", "See the server's log.")
-    ids = fields.integers(reply.get("output_ids"))
-    if kind == "abort":
-        raise ServerError("aborted", f"{url} gave up: {fields.text(reason.get('message'))}", "See the server's log.")
-    matched = reason.get("matched")
-    matched = matched if isinstance(matched, str) else fields.integer(matched)
-    finish, stop, defect = named(kind, matched, request.prompt.parameters.stop)
-    if not ids and not text and finish != "eos" and request.max_tokens:
-        raise ServerError("empty", f"{url} sent an empty answer.", "See the server's log.")
-    counted = fields.integer(meta.get("completion_tokens"))
-    notes = [defect] if defect else []
-    if ids and counted is not None and counted != len(ids):
-        notes.append(f"counts {counted} tokens but returned {len(ids)} ids")
-    chosen = [fields.number(entry[0]) for entry in _triples(meta.get("output_token_logprobs"))]
-    top, doubts = fitting(
-        _top(meta.get("output_top_logprobs")),
-        ids,
-        request.top_logprobs,
-        [value for value in chosen if value is not None],
-    )
-    return Answer(
-        text=text,
-        finish=finish,
-        ids=ids or None,
-        stop=stop,
-        prompt_tokens=fields.integer(meta.get("prompt_tokens")),
-        completion_tokens=counted,
-        timing=_timing(meta),
-        speculation=speculation_of(meta, drafts),
-        top=top,
-        notes=(*notes, *doubts),
-    )
-
-
-def _timing(meta: dict[str, Any]) -> Timing | None:
-    """Prefill and decode from the server's clock, where it tells both ends."""
-    begun, filled = fields.number(meta.get("forward_entry_time")), fields.number(meta.get("prefill_finished_time"))
-    received, finished = fields.number(meta.get("request_received_ts")), fields.number(meta.get("request_finished_ts"))
-    if begun is None or filled is None or received is None or finished is None or not received <= filled <= finished:
-        return None
-    return Timing(total=0.0, prefill=round(filled - begun, 6), decode=round(finished - filled, 6))
-
-
-def speculation_of(meta: dict[str, Any], drafts: int | None = None) -> Speculation | None:
-    """Draft counters of one answer, by whichever names this version has; ``None`` where there are none.
-
-    Args:
-        drafts: ``speculative_num_draft_tokens`` of the server, for versions that tell rates and no counts.
-    """
-    steps = fields.integer(meta.get("spec_verify_ct"))
-    if steps is None:
-        # A server that speculates leaves the counters out when it verified nothing.
-        return Speculation(0, 0, 0) if drafts else None
-    for accepted_name, drafted_name in _COUNTS:
-        accepted, drafted = fields.integer(meta.get(accepted_name)), fields.integer(meta.get(drafted_name))
-        if accepted is not None and drafted is not None:
-            return Speculation(drafted, accepted, steps)
-    rate = fields.number(meta.get("spec_accept_rate"))
-    if rate is None or not drafts:
-        return None
-    drafted = steps * (drafts - 1)
-    return Speculation(drafted, round(rate * drafted), steps)
-
-
-_COUNTS = (
-    ("spec_num_correct_drafts", "spec_num_proposed_drafts"),
-    ("spec_accepted_drafts", "spec_proposed_drafts"),
-    ("spec_accept_token_num", "spec_draft_token_num"),
-)
-"""Newest names first: 0.5.12, 0.5.11, 0.5.5."""
-
-
-def parse_scores(meta: dict[str, Any], ids: tuple[int, ...], start: int, url: str) -> tuple[Scored, ...]:
-    """Scores of ``ids[start:]`` from a prefill that began to score at ``start - 1``.
-
-    Raises:
-        ServerError: ``bad-scores`` when the entries are not about these ids.
-    """
-    entries, lists = meta.get("input_token_logprobs"), meta.get("input_top_logprobs")
-    expected = len(ids) - start + 1
-    if not isinstance(entries, list) or not isinstance(lists, list) or not len(entries) == len(lists) == expected:
-        count = len(entries) if isinstance(entries, list) else "no"
-        raise bad_scores(url, f"sent {count} scores for {expected} tokens")
-    scored = []
-    for index, (entry, top) in enumerate(zip(entries[1:], lists[1:], strict=True), start):
-        logprob = fields.number(entry[0]) if isinstance(entry, list) and len(entry) >= 2 else None
-        if logprob is None or entry[1] != ids[index]:
-            raise bad_scores(url, f"sent no score for token {ids[index]} at position {index}")
-        found = _tokens(top)
-        scored.append(Scored(ids[index], logprob, rank_of(logprob, found), found))
-    check_scores(scored, url)
-    return tuple(scored)
-
-
-def _triples(entries: Any) -> list[list[Any]]:
-    """Entries of the form [logprob, id, text]."""
-    return (
-        [entry for entry in entries if isinstance(entry, list) and len(entry) >= 2] if isinstance(entries, list) else []
-    )
-
-
-def _tokens(entries: Any) -> tuple[TokenLogprob, ...]:
-    found = []
-    for entry in _triples(entries):
-        logprob, token = fields.number(entry[0]), fields.whole(entry[1])
-        if logprob is not None and token is not None:
-            found.append(TokenLogprob(token, logprob))
-    return ordered(found)
-
-
-def _top(lists: Any) -> Top | None:
-    return tuple(_tokens(entries) for entries in lists) if isinstance(lists, list) and lists else None
 
 
 def _is_server_info(info: Any) -> bool:

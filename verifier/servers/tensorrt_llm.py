@@ -24,11 +24,12 @@ from verifier.records import (
     TokenLogprob,
 )
 from verifier.servers import fields
-from verifier.servers.completions import CHAT, COMPLETIONS, ask, engine_sampling
+from verifier.servers.completions import CHAT, COMPLETIONS, ask, engine_sampling, parameters_of
 from verifier.servers.ending import bounded
 from verifier.servers.findings import NO_PROBE, hidden_switch, no_ids, untold
 from verifier.servers.http import Http
 from verifier.servers.names import model_name
+from verifier.servers.parameters import bias_of
 from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
 from verifier.servers.tokenizing import conversation
 from verifier.servers.vocabulary import Vocabulary
@@ -94,51 +95,62 @@ class TensorRTLLM:
 
     async def _probe(self) -> dict[str, Any]:
         try:
-            body = self._sampling(Parameters()) | {"prompt": "a", "max_tokens": 2}
+            body = self._sampling() | {"prompt": "a", "max_tokens": 2}
             return fields.mapping(await self.http.generate(COMPLETIONS, body))
         except ServerError as error:
             if error.down:
                 raise
             return {}
 
-    def _sampling(self, parameters: Parameters) -> dict[str, Any]:
+    def _sampling(self, request: Request | None = None) -> dict[str, Any]:
         """Every field is one of its `CompletionRequest`, where 0 stands for all tokens in ``top_k``."""
-        return engine_sampling(parameters) | {
-            "model": self._model or "",
-            "top_k": 0,
-            "use_beam_search": False,
-            "detokenize": False,
-        }
+        return (
+            engine_sampling(request)
+            | _guided(parameters_of(request))
+            | {
+                "model": self._model or "",
+                "top_k": 0,
+                "use_beam_search": False,
+                "detokenize": False,
+            }
+        )
 
     async def render(self, prompt: Prompt) -> Rendering:
         """Ids of a raw text. Messages stay messages: this engine gives nobody the ids of a rendered conversation."""
+        bias = await bias_of(prompt, self._bare)
         if prompt.text is None:
-            return Rendering(prompt.id, prompt.digest, messages=prompt.messages)
-        reply = fields.mapping(await self._tokenize(prompt.text))
-        ids = fields.integers(reply.get("tokens"))
+            return Rendering(prompt.id, prompt.digest, messages=prompt.messages, bias=bias)
+        ids = await self._tokenize(prompt.text)
         if not ids:
-            return Rendering(prompt.id, prompt.digest, text=prompt.text)
+            return Rendering(prompt.id, prompt.digest, text=prompt.text, bias=bias)
         self.vocabulary.learn(ids)
-        return Rendering(prompt.id, prompt.digest, ids=ids)
+        return Rendering(prompt.id, prompt.digest, ids=ids, bias=bias)
 
-    async def _tokenize(self, text: str) -> Any:
+    async def _bare(self, text: str) -> tuple[int, ...] | None:
+        """Ids of a text without what the tokenizer puts before it, which it cannot be told to leave out."""
+        with_text, before = await self._tokenize(text), await self._tokenize("")
+        return None if with_text is None else with_text[len(before or ()) :]
+
+    async def _tokenize(self, text: str) -> tuple[int, ...] | None:
         try:
-            return await self.http.ask("/_internal/tokenize", {"prompt": text})
+            reply = fields.mapping(await self.http.ask("/_internal/tokenize", {"prompt": text}))
         except ServerError as error:
             if error.down or error.kind == "timeout":
                 raise
-            return {}
+            return None
+        return fields.integers(reply.get("tokens"))
 
     async def generate(self, request: Request) -> Answer:
         await self._ready()
         parameters, rendering = request.prompt.parameters, request.rendering
         if rendering.messages is not None and rendering.ids is None:
-            body = self._chat_sampling(parameters) | conversation(rendering.messages, parameters)
+            body = self._chat_sampling(request) | conversation(rendering.messages, parameters)
             if request.top_logprobs:
                 body |= {"logprobs": True, "top_logprobs": request.top_logprobs}
             return await ask(self.http, CHAT, body | {"max_tokens": request.max_tokens}, request)
+        # Ids of biases it checks itself.
         await self.vocabulary.check(rendering.ids or (), self.http.url)
-        body = self._sampling(parameters) | {"max_tokens": request.max_tokens}
+        body = self._sampling(request) | {"max_tokens": request.max_tokens}
         body["prompt"] = rendering.ids if rendering.ids is not None else rendering.text
         if request.top_logprobs:
             body["logprobs"] = request.top_logprobs
@@ -148,8 +160,8 @@ class TensorRTLLM:
             self._ends.add(answer.stop)
         return bounded(answer, request.max_tokens, set() if parameters.ignore_eos else self._ends)
 
-    def _chat_sampling(self, parameters: Parameters) -> dict[str, Any]:
-        body = self._sampling(parameters)
+    def _chat_sampling(self, request: Request) -> dict[str, Any]:
+        body = self._sampling(request)
         # The chat request has no switch between ids and text.
         del body["detokenize"]
         return body
@@ -180,3 +192,15 @@ class TensorRTLLM:
         self._accepted += sum(fields.whole(entry.get("numAcceptedTokens")) or 0 for entry in stats)
         self._steps += sum(fields.whole(entry.get("numRequestsWithDraftTokens")) or 0 for entry in stats)
         return Counters(self._drafted, self._accepted, self._steps or None) if self._drafted else None
+
+
+def _guided(parameters: Parameters) -> dict[str, Any]:
+    """Fields that not every version knows, and which refuse what they do not know: only where they are asked for."""
+    body: dict[str, Any] = {}
+    if parameters.json_schema is not None:
+        body["response_format"] = {"type": "json", "schema": parameters.json_schema}
+    if parameters.grammar:
+        body["response_format"] = {"type": "ebnf", "ebnf": parameters.grammar}
+    if parameters.thinking_budget is not None:
+        body["thinking_token_budget"] = parameters.thinking_budget
+    return body

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
 from verifier.errors import ServerError
 from verifier.records import Message, Parameters, Prompt, Rendering
 from verifier.servers import fields
 from verifier.servers.http import Http
+from verifier.servers.parameters import bias_of
 
 _NOT_OFFERED = {"status-404", "status-405", "status-501"}
 _FIELD_MISSING = re.compile(r"required|missing", re.IGNORECASE)
@@ -43,8 +44,21 @@ class Texts:
         """Ids of a prompt; its messages or text where this version of the server cannot give ids.
 
         Raises:
-            ServerError: ``no-template`` for a prompt of messages only, when the model has no chat template.
+            ServerError: ``no-template`` for a prompt of messages only, when the model has no chat template;
+                ``parameter-refused`` for a bias on a text that is not one token.
         """
+        return structs.replace(await self._rendered(prompt), bias=await bias_of(prompt, self._bare))
+
+    async def _bare(self, text: str) -> tuple[int, ...] | None:
+        """Ids of a text and nothing around it; ``None`` where this version of the server cannot give them."""
+        try:
+            return await self._ids({"prompt": text, "add_special_tokens": False})
+        except ServerError as error:
+            if error.down or not _not_offered(error):
+                raise
+            return None
+
+    async def _rendered(self, prompt: Prompt) -> Rendering:
         ids = None
         if prompt.messages:
             try:

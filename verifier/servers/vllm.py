@@ -20,20 +20,28 @@ from verifier.records import (
     Abilities,
     Finding,
     Fingerprint,
-    Parameters,
     Prompt,
     Rendering,
     SpeculationSettings,
     TokenLogprob,
 )
 from verifier.servers import fields
-from verifier.servers.completions import CHAT, COMPLETIONS, ask, chat_logprobs, engine_sampling, top_of_names
+from verifier.servers.completions import (
+    CHAT,
+    COMPLETIONS,
+    ask,
+    chat_logprobs,
+    engine_sampling,
+    parameters_of,
+    top_of_names,
+)
 from verifier.servers.ending import after_stop, bounded, end_token
 from verifier.servers.findings import NO_METRICS, NO_PROBE, lossy_switch, no_ids, untold
 from verifier.servers.http import Http
 from verifier.servers.logprobs import bad_scores, check_scores, no_logprobs, ordered, rank_of
 from verifier.servers.metrics import Metric, optional_metrics
 from verifier.servers.names import model_name
+from verifier.servers.parameters import json_response
 from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
 from verifier.servers.tokenizing import Texts, conversation
 from verifier.servers.vocabulary import Vocabulary
@@ -100,21 +108,28 @@ class VLLM:
 
     async def _probe(self) -> dict[str, Any]:
         try:
-            body = {"prompt": "a", "max_tokens": 1} | self._sampling(Parameters())
+            body = {"prompt": "a", "max_tokens": 1} | self._sampling()
             return fields.mapping(await self.http.generate(COMPLETIONS, body))
         except ServerError as error:
             if error.down:
                 raise
             return {}
 
-    def _sampling(self, parameters: Parameters) -> dict[str, Any]:
-        return engine_sampling(parameters) | {
+    def _sampling(self, request: Request | None = None) -> dict[str, Any]:
+        body = engine_sampling(request) | json_response(parameters_of(request))
+        body |= {
             "model": self.texts.model,
             "top_k": -1,
             "return_token_ids": True,
             # A salt of its own keeps each request from reading what another one left in the prefix cache.
             "cache_salt": secrets.token_hex(8),
         }
+        if grammar := parameters_of(request).grammar:
+            # Under the name of before 0.12 and that of since; each version passes over the other.
+            body |= {"guided_grammar": grammar, "structured_outputs": {"grammar": grammar}}
+        if (budget := parameters_of(request).thinking_budget) is not None:
+            body["thinking_token_budget"] = budget
+        return body
 
     async def render(self, prompt: Prompt) -> Rendering:
         await self._ready()
@@ -125,12 +140,12 @@ class VLLM:
     async def generate(self, request: Request) -> Answer:
         await self._ready()
         rendering = request.rendering
-        body = self._sampling(request.prompt.parameters) | {"max_tokens": request.max_tokens}
+        body = self._sampling(request) | {"max_tokens": request.max_tokens}
         if rendering.messages is not None and rendering.ids is None:
             body |= conversation(rendering.messages, request.prompt.parameters) | chat_logprobs(request.top_logprobs)
             answer = await ask(self.http, CHAT, body, request)
         else:
-            await self.vocabulary.check(rendering.ids or (), self.http.url)
+            await self.vocabulary.check((*(rendering.ids or ()), *rendering.bias), self.http.url)
             body["prompt"] = rendering.ids if rendering.ids is not None else rendering.text
             if request.top_logprobs:
                 body |= {"logprobs": request.top_logprobs, "return_tokens_as_token_ids": True}
@@ -149,7 +164,7 @@ class VLLM:
     async def next_token(self, ids: tuple[int, ...], top: int) -> tuple[TokenLogprob, ...]:
         await self._ready()
         await self.vocabulary.check(ids, self.http.url)
-        body = self._sampling(Parameters()) | {
+        body = self._sampling() | {
             "prompt": ids,
             "max_tokens": 1,
             "logprobs": top,
@@ -168,7 +183,7 @@ class VLLM:
             return ()
         await self._ready()
         await self.vocabulary.check(ids, self.http.url)
-        body = self._sampling(Parameters()) | {"prompt": ids, "max_tokens": 1, "prompt_logprobs": top}
+        body = self._sampling() | {"prompt": ids, "max_tokens": 1, "prompt_logprobs": top}
         choice = fields.first(fields.mapping(await self.http.generate(COMPLETIONS, body)).get("choices"))
         scored = parse_prompt_logprobs(choice.get("prompt_logprobs"), ids, start, top, self.http.url)
         self.vocabulary.learn(token.id for position in scored for token in position.top)

@@ -1,0 +1,123 @@
+"""Checks of prompts whose parameters choose tokens: who ignored one, what rounding explains, and what is left out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mock_servers import MockServer, Wrong
+from verifier.cli import run
+from verifier.golden import Run
+
+SPEC: dict[str, Any] = {"speculative": True, "options": {"takes-bias": True}}
+PENALTY = {"presence_penalty": 1.5}
+
+
+@pytest.fixture
+def check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Check a prompt for each of some parameters; gives the exit code and the JSON."""
+
+    def call(spec: MockServer, ref: MockServer | Path, *parameters: dict[str, Any], more: tuple[str, ...] = ()) -> Any:
+        prompts = tmp_path / "prompts.jsonl"
+        lines = [
+            json.dumps({"id": f"p{place}", "prompt": f"The sea is {place}", "parameters": given})
+            for place, given in enumerate(parameters)
+        ]
+        prompts.write_text("\n".join(lines), encoding="utf-8")
+        against = ["--golden", str(ref)] if isinstance(ref, Path) else ["--ref", ref.url]
+        words = ["check", "--spec", spec.url, *against, "--prompts", str(prompts), "--max-tokens", "48", "--json"]
+        code = run([*words, "--out", str(tmp_path / "out"), *more])
+        return code, json.loads(capsys.readouterr().out)
+
+    return call
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "vllm", "sglang"])
+@pytest.mark.parametrize(
+    "parameters", [PENALTY, {"frequency_penalty": 0.7}, {"repetition_penalty": 1.6}, {"logit_bias": {"300": 4.0}}]
+)
+def test_a_server_that_ignores_a_parameter_is_at_fault(check: Any, engine: str, parameters: dict[str, Any]) -> None:
+    faults = {"ignores-parameters": True}
+    with MockServer(engine) as ref, MockServer(engine, faults=faults, **SPEC) as spec:
+        code, told = check(spec, ref, parameters)
+    (row,) = told["comparisons"]
+    assert (row["cls"], row["cause"], row["fault"]) == ("diverged", "parameter-ignored", "speculation")
+    assert next(iter(parameters)) in row["reason"]
+    assert code == 1
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", "vllm", "sglang"])
+@pytest.mark.parametrize("parameters", [PENALTY, {"frequency_penalty": 0.7}, {"logit_bias": {"300": 3.0}}])
+@pytest.mark.parametrize("flip_at", [3, 12])
+def test_a_near_tie_of_what_a_parameter_left_is_no_fault(
+    check: Any, engine: str, parameters: dict[str, Any], flip_at: int
+) -> None:
+    """The mock's flip is of its two best tokens after the parameters, however far apart they were before."""
+    with MockServer(engine) as ref, MockServer(engine, wrong=Wrong(flip_at=flip_at), **SPEC) as spec:
+        _, told = check(spec, ref, *[parameters] * 8, more=("--tolerance", "0.15"))
+    rows = [row for row in told["comparisons"] if row["cls"] != "exact"]
+    assert len(rows) >= 3
+    assert {(row["cause"], row["fault"]) for row in rows} == {("rounding", "none")}
+
+
+@pytest.mark.parametrize("parameters", [PENALTY, {"repetition_penalty": 1.6}, {"logit_bias": {"300": 4.0}}])
+def test_a_wrong_token_is_found_in_spite_of_parameters(check: Any, parameters: dict[str, Any]) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", wrong=Wrong(wrong_at=9), **SPEC) as spec:
+        code, told = check(spec, ref, parameters)
+    (row,) = told["comparisons"]
+    assert (row["cause"], row["fault"], row["scored"]) == ("wrong-token", "speculation", "all")
+    assert code == 1
+
+
+def test_a_prompt_that_a_server_cannot_be_asked_is_left_out_and_fails_nothing(check: Any, tmp_path: Path) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
+        code, told = check(spec, ref, {}, {"min_tokens": 8}, {"thinking_budget": 8}, {"min_tokens": 9})
+    assert [row["prompt_id"] for row in told["comparisons"]] == ["p0"]
+    assert code == 0
+    left_out = [finding["message"] for finding in told["findings"] if finding["name"] == "left-out"]
+    assert len(left_out) == 2
+    assert left_out[0].startswith("Left out: p1, p3.")
+    assert "takes no min_tokens" in left_out[0]
+    assert "p2" in left_out[1]
+    with Run(next((tmp_path / "out").glob("*/run.jsonl"))) as stored:
+        assert not list(stored.completions("p1"))
+
+
+def test_what_only_the_speculative_server_refuses_is_left_out_too(check: Any) -> None:
+    with MockServer("vllm") as ref, MockServer("vllm", speculative=True) as spec:
+        code, told = check(spec, ref, {}, {"logit_bias": {"300": 1.0}})
+    assert [row["prompt_id"] for row in told["comparisons"]] == ["p0"]
+    assert code == 0
+    (finding,) = (finding for finding in told["findings"] if finding["name"] == "left-out")
+    assert finding["arm"] == "spec"
+    assert "not yet supported with speculative decoding" in finding["message"]
+
+
+def test_when_everything_is_left_out_nothing_is_proven(check: Any) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
+        code, told = check(spec, ref, {"min_tokens": 8})
+    assert (code, told["verdict"]) == (3, "INCONCLUSIVE")
+
+
+def test_a_golden_holds_biases_by_id_and_lacks_what_was_refused(
+    check: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts, golden = tmp_path / "prompts.jsonl", tmp_path / "golden.jsonl"
+    biased = {"text_bias": {" red": 4.0}}
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
+        check(spec, ref, {}, biased, {"min_tokens": 8})
+        words = ["record", "--ref", ref.url, "--prompts", str(prompts), "--max-tokens", "48", "-o", str(golden)]
+        assert run(words) == 0
+        assert "Left out: p2." in capsys.readouterr().err
+        code, told = check(spec, golden, {}, biased, {"min_tokens": 8}, more=("--fresh",))
+        sent = [body for body in spec.state.posted("/completion") if body.get("logit_bias")]
+    assert [row["cls"] for row in told["comparisons"]] == ["exact", "exact"]
+    assert len(sent) == 2
+    assert code == 0
+    with Run(golden) as stored:
+        rendering = stored.rendering("p1")
+        assert rendering is not None
+        assert list(rendering.bias.values()) == [4.0]

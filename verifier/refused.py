@@ -1,0 +1,43 @@
+"""Prompts that a server cannot be asked as they are: they are left out, which is no failure of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from verifier.golden import Run
+from verifier.prompts import Prompts
+from verifier.records import Arm, Failure, Finding, Prompt
+from verifier.servers.parameters import REFUSED
+from verifier.stale import Without, named_ids
+
+ARMS: tuple[Arm, Arm] = ("ref", "spec")
+
+
+def refused(run: Run, prompts: Iterable[Prompt]) -> dict[str, Failure]:
+    """The prompts that were refused, by id, each with its first refusal."""
+    found: dict[str, Failure] = {}
+    for prompt in prompts:
+        for arm in ARMS:
+            failure = run.failure(arm, prompt.id)
+            if failure is not None and failure.kind == REFUSED and not run.has_completion(arm, prompt.id):
+                found.setdefault(prompt.id, failure)
+    return found
+
+
+def findings(failures: Mapping[str, Failure]) -> list[Finding]:
+    """One for every reason, not for every prompt."""
+    by_reason: dict[tuple[Arm, str], list[str]] = {}
+    for prompt_id, failure in failures.items():
+        by_reason.setdefault((failure.arm, failure.message), []).append(prompt_id)
+    return [
+        Finding("left-out", f"Left out: {named_ids(ids)}. {reason}", severity="warning", arm=arm)
+        for (arm, reason), ids in by_reason.items()
+    ]
+
+
+def without_refused(prompts: Prompts, run: Run) -> Prompts:
+    """The prompts that were not refused."""
+    left_out = refused(run, prompts)
+    if not left_out:
+        return prompts
+    return Without(prompts, {prompt.id for prompt in prompts} - left_out.keys())

@@ -1,0 +1,93 @@
+"""Request parameters that not every server takes: which a prompt has, and its biases by token id."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from verifier.compare.shaping import shaping
+from verifier.errors import ServerError
+from verifier.records import Parameters, Prompt
+from verifier.servers.protocol import Request
+
+REFUSED = "parameter-refused"
+"""Kind of the error for a prompt that a server cannot be asked as it is; asking again would change nothing."""
+
+
+def require(prompt: Prompt, lacks: Mapping[str, str], url: str) -> None:
+    """Refuse a prompt with a parameter that a server lacks.
+
+    Args:
+        lacks: why, by name of the parameter.
+
+    Raises:
+        ServerError: of kind ``parameter-refused``.
+    """
+    asked = [name for name in shaping(prompt.parameters) if name in lacks]
+    if asked:
+        reasons = ", and ".join(dict.fromkeys(lacks[name] for name in asked))
+        raise ServerError(
+            REFUSED,
+            f"{url} takes no {' and '.join(asked)}: {reasons}.",
+            "Take it out of the prompt, or ask this prompt of another server.",
+        )
+
+
+async def bias_of(prompt: Prompt, tokenize: Callable[[str], Awaitable[Sequence[int] | None]]) -> dict[int, float]:
+    """What a prompt adds to logits, nats by token id, its texts as tokens of this server.
+
+    Raises:
+        ServerError: of kind ``parameter-refused``, when a text is not one token here.
+    """
+    parameters = prompt.parameters
+    bias = {int(token): value for token, value in parameters.logit_bias.items()}
+    for text, value in parameters.text_bias.items():
+        ids = await tokenize(text)
+        if ids is None or len(ids) != 1:
+            count = "unknown" if ids is None else f"{len(ids)} tokens"
+            raise ServerError(
+                REFUSED,
+                f"A bias is on {text!r}, which is not one token of this model ({count}).",
+                "Choose a text that is one token, or give the bias by id in logit_bias.",
+            )
+        bias[ids[0]] = bias.get(ids[0], 0.0) + value
+    return bias
+
+
+def by_name(request: Request) -> dict[str, float]:
+    """The biases of a request as OpenAI's API writes them: ids as strings."""
+    return {str(token): value for token, value in request.rendering.bias.items()}
+
+
+def json_response(parameters: Parameters) -> dict[str, object]:
+    """OpenAI's field for a JSON schema; nothing where none is asked for."""
+    if parameters.json_schema is None:
+        return {}
+    schema = {"name": "answer", "schema": parameters.json_schema, "strict": True}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+def refusal(error: ServerError, prompt: Prompt) -> ServerError:
+    """The error of a server that refused a request: of kind `REFUSED` where it names a parameter of the prompt."""
+    asked = shaping(prompt.parameters)
+    if error.kind not in {"status-400", "status-422"} or not any(
+        _WORDS[name] in error.message.lower() for name in asked
+    ):
+        return error
+    return ServerError(
+        REFUSED, f"It was refused with {' and '.join(asked)}: {error.message}", "Ask this prompt of another server."
+    )
+
+
+_WORDS = {
+    "ignore_eos": "eos",
+    "repetition_penalty": "penalt",
+    "presence_penalty": "penalt",
+    "frequency_penalty": "penalt",
+    "logit_bias": "bias",
+    "text_bias": "bias",
+    "min_tokens": "min_tokens",
+    "json_schema": "schema",
+    "grammar": "grammar",
+    "thinking_budget": "thinking",
+}
+"""What a server's own words about each parameter have in common, in lower case."""
