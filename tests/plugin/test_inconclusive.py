@@ -33,3 +33,22 @@ def test_unproven_drafting_leaves_only_the_suite_open(project: pytest.Pytester, 
     assert found == {"same": "PASSED", "near": "PASSED", "tie": "PASSED", "suite": "SKIPPED"}
     allowed = project.runpytest_inprocess("-v", "--lossless-allow=inconclusive", *two.arguments)
     assert outcomes(allowed)["suite"] == "PASSED"
+
+
+def test_a_prompt_that_a_server_cannot_be_asked_is_skipped_with_the_reason(
+    project: pytest.Pytester, pair: MakePair
+) -> None:
+    with (project.path / SET).open("a", encoding="utf-8") as file:
+        file.write('{"id": "long", "prompt": "six", "parameters": {"min_tokens": 4}}\n')
+    two = pair("llama.cpp")
+    result = project.runpytest_inprocess("-v", "-rs", *two.arguments)
+    assert outcomes(result) == {
+        "same": "PASSED",
+        "near": "PASSED",
+        "tie": "PASSED",
+        "long": "SKIPPED",
+        "suite": "PASSED",
+    }
+    result.stdout.fnmatch_lines(["*inconclusive: left out: *takes no min_tokens: llama.cpp has no such parameter."])
+    strict = project.runpytest_inprocess("-v", "--lossless-inconclusive=fail", *two.arguments)
+    assert outcomes(strict)["long"] == "FAILED"
