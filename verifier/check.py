@@ -13,7 +13,18 @@ from verifier.capture import capture, other_renderings, render, run_all
 from verifier.compare.fingerprints import changed_fingerprint, compare_fingerprints
 from verifier.compare.suite import Tally
 from verifier.errors import ServerError, StoreError
-from verifier.events import Advanced, Answered, Compared, Event, Finished, Found, Handler, Identified, StageStarted
+from verifier.events import (
+    Advanced,
+    Answered,
+    Compared,
+    Event,
+    Finished,
+    Found,
+    Handler,
+    Identified,
+    StageStarted,
+    Waiting,
+)
 from verifier.golden import Run, Store
 from verifier.judging import Judge, is_open
 from verifier.plan import Plan
@@ -55,7 +66,7 @@ class Check:
 
     def __post_init__(self) -> None:
         self.tally.policy = self.plan.policy
-        self.judge = Judge(self.plan, self.store, self.speculative, self.reference, self._note)
+        self.judge = Judge(self.plan, self.store, self.speculative, self.reference, self._note, self._wait)
 
     async def run(self) -> Summary:
         """All stages; returns what is also the last record of the file."""
@@ -207,6 +218,9 @@ class Check:
             self.store.append(finding)
         self.emit(Found(finding))
 
+    def _wait(self, reason: str) -> None:
+        self.emit(Waiting(reason))
+
 
 async def _counters_still(server: Server) -> Counters | None:
     """Counters at the end of a pass, or ``None``: a server that died in the middle leaves what it answered."""
@@ -258,7 +272,8 @@ async def record(server: Server, plan: Plan, store: Store, emit: Handler) -> int
     askable = without_refused(plan.prompts, store)
     for job in plan.passes("ref"):
         await capture(server, job, askable, store, emit)
-    await Judge(plan, store, None, server, lambda finding: emit(Found(finding))).measure()
+    judge = Judge(plan, store, None, server, lambda finding: emit(Found(finding)), lambda why: emit(Waiting(why)))
+    await judge.measure()
     for finding in findings(refused(store, plan.prompts)):
         emit(Found(finding))
     return sum(

@@ -57,6 +57,8 @@ class Judge:
     speculative: Server | None
     reference: Server | None
     note: Callable[[Finding], None]
+    wait: Callable[[str], None] = lambda reason: None
+    """Told of what makes people wait, in a sentence."""
     _measured: bool = False
 
     def at_once(self, prompt: Prompt) -> Comparison | None:
@@ -109,6 +111,7 @@ class Judge:
         if self.store.measurement is not None or self.reference is None or server is None:
             return self.store.measurement
         probed = self.plan.ref_runs - 1
+        self.wait("Measuring how far the reference's own decode and prefill are apart.")
         try:
             measurement = await measure(self.reference, server, self.store, probed) if probed else None
         except ServerError as error:
