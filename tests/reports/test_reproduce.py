@@ -10,7 +10,7 @@ import pytest
 
 from tests.reports import builder
 from verifier.golden import Run
-from verifier.records import Abilities, Fingerprint, Message, Rendering, ServerRecord
+from verifier.records import Abilities, Fingerprint, Message, Parameters, Prompt, Rendering, ServerRecord
 from verifier.reports.reproduce import again, curl, length_limit, minimal
 
 
@@ -44,6 +44,42 @@ def test_each_engine_is_asked_in_its_own_way(
         assert isinstance(value, dict)
         value = value[key]
     assert value == 7
+
+
+@pytest.mark.parametrize(
+    ("engine", "penalty", "bias", "schema"),
+    [
+        ("sglang", "repetition_penalty", {"7": -2.0}, "json_schema"),
+        ("vllm", "repetition_penalty", {"7": -2.0}, "response_format"),
+        ("tensorrt-llm", "repetition_penalty", {"7": -2.0}, "response_format"),
+        ("llama.cpp", "repeat_penalty", [[7, -2.0]], "json_schema"),
+        ("openai", "presence_penalty", {"7": -2.0}, "response_format"),
+    ],
+)
+def test_parameters_are_asked_for_as_they_were(
+    tmp_path: Path, engine: str, penalty: str, bias: object, schema: str
+) -> None:
+    parameters = Parameters(
+        stop=("END",),
+        repetition_penalty=1.3,
+        presence_penalty=1.3,
+        json_schema={"type": "object"},
+        logit_bias={"7": -2},
+    )
+    prompt = Prompt("p", text="x", parameters=parameters)
+    ids = None if engine == "openai" else (1, 2, 3)
+    rendering = Rendering("p", prompt.digest, ids, "x", prompt=prompt, bias={7: -2.0})
+    built = builder.Built(tmp_path / "run.jsonl")
+    built.add(ServerRecord("ref", "http://127.0.0.1:1/", Fingerprint(engine, model="m"), Abilities()))
+    with built.finish() as run:
+        _, body = asked(curl(run, "ref", rendering, 7))
+    sampling = body.get("sampling_params", body)
+    assert isinstance(sampling, dict)
+    assert sampling[penalty] == 1.3
+    assert sampling["stop"] == ["END"]
+    assert sampling["logit_bias"] == bias
+    assert "object" in str(sampling[schema])
+    assert sampling["temperature"] == 0
 
 
 def test_any_prompt_survives_the_shell(sample: Run) -> None:

@@ -6,11 +6,18 @@ import json
 import shlex
 from typing import Any
 
-import msgspec
-
 from verifier.golden import Run
-from verifier.records import Alignment, Arm, Completion, Rendering
+from verifier.records import Alignment, Arm, Completion, Prompt, Rendering
 from verifier.reports.untrusted import visible
+from verifier.servers import llamacpp, sglang, tensorrt_llm, vllm
+from verifier.servers.completions import CHAT, COMPLETIONS, common_sampling, engine_sampling
+from verifier.servers.llamacpp import LlamaCpp
+from verifier.servers.parameters import json_response
+from verifier.servers.protocol import Request
+from verifier.servers.sglang import SGLang
+from verifier.servers.tensorrt_llm import TensorRTLLM
+from verifier.servers.tokenizing import conversation
+from verifier.servers.vllm import VLLM
 
 MAX_TOKENS = 512
 """Asked for where the file does not tell how long the answer was allowed to be."""
@@ -102,20 +109,33 @@ _ARMS: tuple[Arm, Arm] = ("ref", "spec")
 def _request(
     engine: str, model: object, rendering: Rendering | None, max_tokens: int
 ) -> tuple[str, dict[str, Any]] | None:
-    """Path and body, by ids where they are known and the engine takes them."""
+    """Path and body as the prompt was asked, by ids where they are known and the engine takes them."""
     if rendering is None:
         return None
-    name = {"model": model} if isinstance(model, str) else {}
+    request = Request(rendering.prompt or Prompt(rendering.prompt_id), rendering, max_tokens)
+    parameters, name = request.prompt.parameters, model if isinstance(model, str) else None
     prompt = list(rendering.ids) if rendering.ids is not None else rendering.text
+    engine = engine.lower()
     if prompt is None:
         if rendering.messages is None:
             return None
-        messages = msgspec.to_builtins(rendering.messages)
-        return "/v1/chat/completions", {**name, "messages": messages, "temperature": 0, "max_tokens": max_tokens}
-    if engine.lower() == "sglang":
+        body = engine_sampling(request) | conversation(rendering.messages, parameters)
+        return CHAT, {**_named(name), **body, "max_tokens": max_tokens}
+    if engine == SGLang.engine:
         asked = {"input_ids": prompt} if isinstance(prompt, list) else {"text": prompt}
-        return "/generate", {**asked, "sampling_params": {"temperature": 0, "max_new_tokens": max_tokens}}
-    if engine.lower() in {"llama.cpp", "llamacpp"}:
-        body = {"prompt": prompt, "temperature": 0, "n_predict": max_tokens, "cache_prompt": False}
-        return "/completion", {**body, "return_tokens": True}
-    return "/v1/completions", {**name, "prompt": prompt, "temperature": 0, "max_tokens": max_tokens}
+        return "/generate", {**asked, "sampling_params": sglang.sampling(max_tokens, request)}
+    if engine == LlamaCpp.engine:
+        body = {"prompt": prompt, "n_predict": max_tokens, "return_tokens": True, "cache_prompt": False}
+        body |= {"stop": parameters.stop, **llamacpp.greedy(parameters)}
+        return "/completion", body | llamacpp.choosing(parameters, rendering.bias, llamacpp.THINKING[0])
+    if engine == VLLM.engine:
+        body = vllm.sampling(name, request)
+    elif engine == TensorRTLLM.engine:
+        body = tensorrt_llm.sampling(name, request)
+    else:
+        body = _named(name) | common_sampling(request) | json_response(parameters)
+    return COMPLETIONS, body | {"prompt": prompt, "max_tokens": max_tokens}
+
+
+def _named(model: str | None) -> dict[str, Any]:
+    return {"model": model} if model is not None else {}

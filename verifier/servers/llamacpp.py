@@ -69,6 +69,21 @@ def greedy(parameters: Parameters) -> dict[str, Any]:
     }
 
 
+def choosing(parameters: Parameters, bias: Mapping[int, float], marks: tuple[str, str]) -> dict[str, Any]:
+    """The fields of parameters that choose tokens, but for penalties; ``marks`` are those around reasoning."""
+    body: dict[str, Any] = {"ignore_eos": parameters.ignore_eos}
+    if bias:
+        body["logit_bias"] = sorted(bias.items())
+    if parameters.json_schema is not None:
+        body["json_schema"] = parameters.json_schema
+    if parameters.grammar:
+        body["grammar"] = parameters.grammar
+    if parameters.thinking_budget is not None:
+        body["reasoning_budget_tokens"] = parameters.thinking_budget
+        body["reasoning_budget_start_tag"], body["reasoning_budget_end_tag"] = marks
+    return body
+
+
 class LlamaCpp:
     """One llama.cpp server."""
 
@@ -207,7 +222,7 @@ class LlamaCpp:
             "n_probs": request.top_logprobs,
             "stream": request.stream,
         }
-        body |= greedy(parameters) | self._choosing(request.prompt, rendering.bias)
+        body |= greedy(parameters) | choosing(parameters, rendering.bias, self._thinking)
         if request.stream:
             fold = Fold()
             streamed = await self.http.stream("/completion", body, fold.take)
@@ -217,25 +232,6 @@ class LlamaCpp:
             answer = parse_completion(reply, self.http.url, request.top_logprobs)
         ends = set() if parameters.ignore_eos else self._ends
         return await after_stop(bounded(answer, request.max_tokens, ends), self._text_of)
-
-    def _choosing(self, prompt: Prompt, bias: Mapping[int, float]) -> dict[str, Any]:
-        """The fields of parameters that choose tokens, but for penalties."""
-        parameters = prompt.parameters
-        body: dict[str, Any] = {"ignore_eos": parameters.ignore_eos}
-        if bias:
-            body["logit_bias"] = sorted(bias.items())
-        if parameters.json_schema is not None:
-            body["json_schema"] = parameters.json_schema
-        if parameters.grammar:
-            body["grammar"] = parameters.grammar
-        if parameters.thinking_budget is not None:
-            opening, closing = self._thinking
-            body |= {
-                "reasoning_budget_tokens": parameters.thinking_budget,
-                "reasoning_budget_start_tag": opening,
-                "reasoning_budget_end_tag": closing,
-            }
-        return body
 
     def _require(self, prompt: Prompt) -> None:
         lacks = {"min_tokens": "llama.cpp has no such parameter"}
@@ -267,7 +263,8 @@ class LlamaCpp:
         ids = request.rendering.ids or ()
         await self._check(ids)
         body = {"prompt": ids, "n_predict": 1, "return_tokens": True, "cache_prompt": False, "n_probs": top}
-        body |= greedy(request.prompt.parameters) | self._choosing(request.prompt, request.rendering.bias)
+        parameters = request.prompt.parameters
+        body |= greedy(parameters) | choosing(parameters, request.rendering.bias, self._thinking)
         # Probabilities after sampling are of what the samplers left over: here all of it, at the temperature of 1.
         body |= {"post_sampling_probs": True, "temperature": 1.0, "top_k": 0}
         reply = fields.mapping(await self.http.generate("/completion", body))

@@ -17,7 +17,6 @@ from verifier.records import (
     Abilities,
     Finding,
     Fingerprint,
-    Parameters,
     Prompt,
     Rendering,
     SpeculationSettings,
@@ -95,25 +94,12 @@ class TensorRTLLM:
 
     async def _probe(self) -> dict[str, Any]:
         try:
-            body = self._sampling() | {"prompt": "a", "max_tokens": 2}
+            body = sampling(self._model) | {"prompt": "a", "max_tokens": 2}
             return fields.mapping(await self.http.generate(COMPLETIONS, body))
         except ServerError as error:
             if error.down:
                 raise
             return {}
-
-    def _sampling(self, request: Request | None = None) -> dict[str, Any]:
-        """Every field is one of its `CompletionRequest`, where 0 stands for all tokens in ``top_k``."""
-        return (
-            engine_sampling(request)
-            | _guided(parameters_of(request))
-            | {
-                "model": self._model or "",
-                "top_k": 0,
-                "use_beam_search": False,
-                "detokenize": False,
-            }
-        )
 
     async def render(self, prompt: Prompt) -> Rendering:
         """Ids of a raw text. Messages stay messages: this engine gives nobody the ids of a rendered conversation."""
@@ -150,7 +136,7 @@ class TensorRTLLM:
             return await ask(self.http, CHAT, body | {"max_tokens": request.max_tokens}, request)
         # Ids of biases it checks itself.
         await self.vocabulary.check(rendering.ids or (), self.http.url)
-        body = self._sampling(request) | {"max_tokens": request.max_tokens}
+        body = sampling(self._model, request) | {"max_tokens": request.max_tokens}
         body["prompt"] = rendering.ids if rendering.ids is not None else rendering.text
         if request.top_logprobs:
             body["logprobs"] = request.top_logprobs
@@ -161,7 +147,7 @@ class TensorRTLLM:
         return bounded(answer, request.max_tokens, set() if parameters.ignore_eos else self._ends)
 
     def _chat_sampling(self, request: Request) -> dict[str, Any]:
-        body = self._sampling(request)
+        body = sampling(self._model, request)
         # The chat request has no switch between ids and text.
         del body["detokenize"]
         return body
@@ -194,9 +180,14 @@ class TensorRTLLM:
         return Counters(self._drafted, self._accepted, self._steps or None) if self._drafted else None
 
 
-def _guided(parameters: Parameters) -> dict[str, Any]:
-    """Fields that not every version knows, and which refuse what they do not know: only where they are asked for."""
-    body: dict[str, Any] = {}
+def sampling(model: str | None, request: Request | None = None) -> dict[str, Any]:
+    """Fields of its `CompletionRequest` and no other, where 0 stands for all tokens in ``top_k``.
+
+    Those that not every version knows are sent only where they are asked for.
+    """
+    parameters = parameters_of(request)
+    body = engine_sampling(request)
+    body |= {"model": model or "", "top_k": 0, "use_beam_search": False, "detokenize": False}
     if parameters.json_schema is not None:
         body["response_format"] = {"type": "json", "schema": parameters.json_schema}
     if parameters.grammar:

@@ -116,20 +116,8 @@ class VLLM:
             return {}
 
     def _sampling(self, request: Request | None = None) -> dict[str, Any]:
-        body = engine_sampling(request) | json_response(parameters_of(request))
-        body |= {
-            "model": self.texts.model,
-            "top_k": -1,
-            "return_token_ids": True,
-            # A salt of its own keeps each request from reading what another one left in the prefix cache.
-            "cache_salt": secrets.token_hex(8),
-        }
-        if grammar := parameters_of(request).grammar:
-            # Under the name of before 0.12 and that of since; each version passes over the other.
-            body |= {"guided_grammar": grammar, "structured_outputs": {"grammar": grammar}}
-        if (budget := parameters_of(request).thinking_budget) is not None:
-            body["thinking_token_budget"] = budget
-        return body
+        # A salt of its own keeps each request from reading what another one left in the prefix cache.
+        return sampling(self.texts.model, request) | {"cache_salt": secrets.token_hex(8)}
 
     async def render(self, prompt: Prompt) -> Rendering:
         await self._ready()
@@ -196,6 +184,18 @@ class VLLM:
 
     async def counters(self) -> Counters | None:
         return counters_of(await optional_metrics(self.http))
+
+
+def sampling(model: str | None, request: Request | None = None) -> dict[str, Any]:
+    """Every sampling field, with the model's name; the parameters are those of ``request`` where there is one."""
+    body = engine_sampling(request) | json_response(parameters_of(request))
+    body |= {"model": model, "top_k": -1, "return_token_ids": True}
+    if grammar := parameters_of(request).grammar:
+        # Under the name of before 0.12 and that of since; each version passes over the other.
+        body |= {"guided_grammar": grammar, "structured_outputs": {"grammar": grammar}}
+    if (budget := parameters_of(request).thinking_budget) is not None:
+        body["thinking_token_budget"] = budget
+    return body
 
 
 def counters_of(metrics: dict[str, Metric] | None) -> Counters | None:
