@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from typing import Any
 
 import pytest
 
 from tests.servers.asking import answer, with_server
+from verifier.errors import ServerError
 from verifier.records import Parameters, Prompt, SpeculationSettings
+from verifier.servers.parameters import REFUSED, refusal
 from verifier.servers.protocol import Answer, Request, Scored, Server
 
 REF, SPEC = (os.environ.get(f"LOSSLESS_TEST_VLLM_{side}", "") for side in ("REF", "SPEC"))
@@ -97,3 +100,27 @@ def test_stop_strings_end_tokens_and_limits() -> None:
         assert len(real(url, lambda s: answer(s, through, tokens=12)).ids) == 12
         for limit in (1, 2, 7):
             assert len(real(url, lambda s, limit=limit: answer(s, COUNTING, tokens=limit)).ids) == limit
+
+
+def test_parameters_that_choose_tokens() -> None:
+    schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"]}
+    text = 'The soup was cold.\n{"sure": true}\nThe walk was lovely.\n'
+    structured = Prompt("json", text=text, parameters=Parameters(json_schema=schema))
+    worded = Prompt("word", text="Is water wet?\n", parameters=Parameters(grammar='root ::= "yes" | "no"'))
+    long = Prompt("long", text="The end.", parameters=Parameters(min_tokens=12))
+    for url in (REF, SPEC):
+        told = real(url, lambda s: answer(s, structured, tokens=32))
+        assert isinstance(json.loads(told.text)["sure"], bool)
+        assert real(url, lambda s: answer(s, worded, tokens=8)).text in {"yes", "no"}
+        assert len(real(url, lambda s: answer(s, long, tokens=12)).ids) == 12
+
+
+def test_a_bias_is_kept_or_refused_by_name() -> None:
+    biased = Prompt(
+        "b", text="The bell rang, and rang, and rang, and", parameters=Parameters(text_bias={" rang": -100})
+    )
+    assert " rang" not in real(REF, lambda s: answer(s, biased, tokens=12)).text
+    try:
+        assert " rang" not in real(SPEC, lambda s: answer(s, biased, tokens=12)).text
+    except ServerError as error:
+        assert refusal(error, biased).kind == REFUSED
