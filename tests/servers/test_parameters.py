@@ -105,6 +105,8 @@ class TestWords:
         with MockServer(engine) as server:
             ask(server.url, with_parameters(min_tokens=9))
             assert sampling_of(server)[name] == 9
+            ask(server.url, with_parameters(min_tokens=9), tokens=4)
+            assert sampling_of(server)[name] == 4, "the run's limit may be less, and servers refuse that"
 
     @pytest.mark.parametrize(
         ("engine", "fields"),

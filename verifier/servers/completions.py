@@ -55,7 +55,7 @@ def engine_sampling(request: Request | None = None) -> dict[str, Any]:
     return common_sampling(request) | {
         "min_p": 0.0,
         "repetition_penalty": parameters.repetition_penalty,
-        "min_tokens": parameters.min_tokens,
+        "min_tokens": 0 if request is None else request.min_tokens,
         "stop_token_ids": [],
         "ignore_eos": parameters.ignore_eos,
         "include_stop_str_in_output": False,

@@ -43,6 +43,11 @@ class Request:
     reuse_prefix: bool = False
     """Whether the server may use what it kept of an earlier request; answers that are compared are never asked so."""
 
+    @property
+    def min_tokens(self) -> int:
+        """The prompt's least length, but no more than the limit of the run: servers refuse that."""
+        return min(self.prompt.parameters.min_tokens, self.max_tokens)
+
 
 @dataclass(frozen=True)
 class Answer:
