@@ -76,7 +76,8 @@ class TestMoved:
 
     def test_the_model_prefers_the_other_token_by_more_than_the_tolerance(self) -> None:
         assert moved(1, 2, self.TOP, 0.3)
-        assert not moved(1, 2, self.TOP, 0.41)
+        exact = (TokenLogprob(2, -0.5), TokenLogprob(1, -1.0))
+        assert not moved(1, 2, exact, 0.5), "not by the tolerance itself"
         assert not moved(2, 1, self.TOP, 0.3)
 
     def test_a_reference_token_out_of_sight_is_at_best_the_last_one(self) -> None:
@@ -103,6 +104,11 @@ class TestSplit:
         near = shaped(raw(-3.0, -2.9), Parameters(grammar="root ::= [a-z]+"))
         assert near is not None
         assert (near.gap, near.argmax) == (0.0, 2)
+        least = shaped(raw(-3.0, -2.5, tolerance=0.5), Parameters(grammar="root ::= [a-z]+"))
+        assert least is not None
+        even = shaped(raw(-3.0, -3.0), Parameters(grammar="root ::= [a-z]+"))
+        assert even is not None
+        assert (even.gap, even.argmax, even.tied) == (0.0, 2, (1, 2))
         assert shaped(raw(-3.0, -2.0), Parameters(grammar="root ::= [a-z]+")) is None
 
     def test_a_bias_is_added_to_its_own_token(self) -> None:
