@@ -72,6 +72,21 @@ def test_a_wrong_token_is_found_in_spite_of_parameters(check: Any, parameters: d
     assert code == 1
 
 
+@pytest.mark.parametrize("engine", ["llama.cpp", "vllm", "sglang"])
+@pytest.mark.parametrize("parameters", [{"logit_bias": {"300": 3.0}}, {"ignore_eos": True}])
+def test_what_does_not_look_back_is_judged_to_the_end(check: Any, engine: str, parameters: dict[str, Any]) -> None:
+    """A prefix can stand for what was said, so that nothing hides behind a first near-tie or an end passed over."""
+    tie, two = Wrong(flip_at=3), Wrong(flip_at=3, wrong_at=20)
+    for wrong, worst in ((tie, "rounding"), (two, "wrong-token")):
+        with MockServer(engine) as ref, MockServer(engine, wrong=wrong, **SPEC) as spec:
+            _, told = check(spec, ref, *[parameters] * 4, more=("--tolerance", "0.15", "--fresh"))
+        rows = [row for row in told["comparisons"] if row["cls"] != "exact"]
+        assert rows
+        assert {row["scored"] for row in rows} == {"all"}
+        # An answer may be over before the wrong token comes.
+        assert worst in {row["cause"] for row in rows} <= {"rounding", worst}
+
+
 def test_a_prompt_that_a_server_cannot_be_asked_is_left_out_and_fails_nothing(check: Any, tmp_path: Path) -> None:
     with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
         code, told = check(spec, ref, {}, {"min_tokens": 8}, {"thinking_budget": 8}, {"min_tokens": 9})

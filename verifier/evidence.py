@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from verifier.compare.evidence import beyond, judge
-from verifier.compare.shaping import depends_on_start, moved, plain, shaping
+from verifier.compare.shaping import depends_on_start, is_penalised, moved, plain, shaped_split, shaping
 from verifier.compare.tolerance import FULL_SAMPLE, gap_change, measured
 from verifier.errors import ServerError
 from verifier.golden import Run
@@ -54,12 +54,31 @@ class Evidence:
 NO_EVIDENCE = Evidence((), "none")
 
 
+@dataclass(frozen=True)
+class View:
+    """One distribution of the reference at a split, and what the two servers took there."""
+
+    split: Split
+    """As the plain model sees it."""
+    top: tuple[TokenLogprob, ...]
+
+    @property
+    def moved(self) -> bool:
+        """Whether a parameter must have moved the reference off the speculative token."""
+        return moved(self.split.ref_token, self.split.spec_token, self.top, self.split.tolerance)
+
+    def under(self, prompt: Prompt, rendering: Rendering, answer: Sequence[int]) -> Split | None:
+        """The evidence under the prompt's parameters; ``answer`` is what both servers gave before."""
+        if not shaping(prompt.parameters):
+            return self.split
+        return shaped_split(self.split, self.top, prompt.parameters, rendering.bias, rendering.ids or (), answer)
+
+
 def from_probed_run(
     ref: Completion, probed: Completion, spec: Completion, index: int, tolerance: Tolerance
-) -> tuple[Split, bool] | None:
+) -> View | None:
     """The evidence at the first split that a pass of the reference with logprobs holds already.
 
-    Of the plain model: with it comes whether a parameter must have moved the reference off the speculative token.
     ``None`` when that pass took another way before the split (then it speaks of another prefix), or has no logprobs
     there.
     """
@@ -74,8 +93,7 @@ def from_probed_run(
     if not top:
         return None
     ref_token = ref.ids[index] if index < len(ref.ids) else top[0].id
-    split = judge(index, ref_token, spec.ids[index], top, tolerance.value, "reference-run")
-    return split, moved(ref_token, spec.ids[index], top, tolerance.value)
+    return View(judge(index, ref_token, spec.ids[index], top, tolerance.value, "reference-run"), top)
 
 
 async def teacher_force(
@@ -93,14 +111,13 @@ async def teacher_force(
     """
     if spec.ids is None or rendering.ids is None or first >= len(spec.ids):
         return NO_EVIDENCE
-    shaped = bool(shaping(prompt.parameters))
-    if shaped and (not isinstance(server, TellsShaped) or depends_on_start(prompt.parameters)):
+    if not abilities.scoring or depends_on_start(prompt.parameters):
         return NO_EVIDENCE
-    if abilities.scoring == "prefill" and not shaped:
+    if is_penalised(prompt.parameters) and not isinstance(server, TellsShaped):
+        return NO_EVIDENCE
+    if abilities.scoring == "prefill" and not shaping(prompt.parameters):
         return await _by_prefill(server, rendering.ids, spec.ids, first, tolerance)
-    if abilities.scoring == "one-token":
-        return await _by_walking(server, prompt, rendering, spec.ids, first, tolerance)
-    return NO_EVIDENCE
+    return await _by_walking(server, prompt, rendering, spec.ids, first, tolerance)
 
 
 async def without_parameters(
@@ -143,24 +160,31 @@ async def _by_walking(
     at, block = first, FIRST_BLOCK
     # Stop strings would end a regenerated answer in the middle; everything else is asked as it was before.
     unstopped = Prompt(prompt.id, text=prompt.text, parameters=structs.replace(prompt.parameters, stop=()))
-    shaped = bool(shaping(prompt.parameters))
+    # The logprobs of an answer are the plain model's, which do not always tell why it picked its tokens.
+    asked = 0 if shaping(prompt.parameters) else TOP
+
+    def ids_before(place: int) -> tuple[int, ...]:
+        return (rendering.ids or ()) + spec_ids[:place]
 
     def after(place: int, most: int, top: int) -> Request:
         prefix = Rendering(rendering.prompt_id, rendering.digest, ids=ids_before(place), bias=rendering.bias)
         # The first block is computed from nothing, as a view of its own. Later ones go on from what the server kept.
         return Request(unstopped, prefix, most, top, reuse_prefix=place > first)
 
-    def ids_before(place: int) -> tuple[int, ...]:
-        return (rendering.ids or ()) + spec_ids[:place]
-
     async def distribution(place: int) -> tuple[TokenLogprob, ...]:
-        if shaped and isinstance(server, TellsShaped):
+        if isinstance(server, TellsShaped) and not asked:
             return await server.shaped_token(after(place, 1, 0), TOP)
         return await server.next_token(ids_before(place), TOP)
 
+    def view(place: int, picked: int, top: tuple[TokenLogprob, ...]) -> Split:
+        split = judge(place, picked, spec_ids[place], top, tolerance.value, "one-token")
+        if asked or isinstance(server, TellsShaped):
+            return split
+        told = View(split, top).under(unstopped, rendering, spec_ids[:place])
+        return told or structs.replace(split, gap=0.0, at_least=True)
+
     while at < len(spec_ids):
-        # The logprobs of an answer are the plain model's.
-        answer = await server.generate(after(at, min(block, len(spec_ids) - at), 0 if shaped else TOP))
+        answer = await server.generate(after(at, min(block, len(spec_ids) - at), asked))
         ids = answer.ids or ()
         agreed = _common(ids, spec_ids[at:])
         if agreed == len(ids) and ids:
@@ -173,12 +197,11 @@ async def _by_walking(
         # An answer that ended here does not always carry its end token; the distribution does.
         picked = ids[agreed] if agreed < len(ids) else top[0].id
         if picked != spec_ids[place]:
-            split = judge(place, picked, spec_ids[place], top, tolerance.value, "one-token")
+            split = view(place, picked, top)
             if beyond(split):
                 # Never blame on one view alone: this one may be a decode, the other is a prefill of the same prefix.
-                again = await distribution(place)
-                other = judge(place, picked, spec_ids[place], again, tolerance.value, "one-token")
-                split = min(split, other, key=lambda view: (view.at_least, view.gap))
+                other = view(place, picked, await distribution(place))
+                split = min(split, other, key=lambda split: (split.at_least, split.gap))
             splits.append(split)
         if len(splits) >= MOST_SPLITS:
             break

@@ -10,7 +10,7 @@ from verifier.compare.alignment import Answer, align
 from verifier.compare.degeneration import Sign, degeneration
 from verifier.compare.evidence import beyond
 from verifier.compare.fingerprints import LOSSY_SWITCH
-from verifier.compare.shaping import broken_promise, shaped_split, shaping
+from verifier.compare.shaping import broken_promise, shaping
 from verifier.compare.speed import acceptance_length, accepted_in_a_loop, decode_speed
 from verifier.compare.structure import Structure, structure
 from verifier.compare.tolerance import floor_of
@@ -136,13 +136,11 @@ class Judge:
     async def _evidence(self, prompt: Prompt, ref: Completion, spec: Completion, first: int) -> Evidence:
         tolerance = await self.tolerance()
         probed = next((again for again in self._again(prompt.id) if again.top is not None), None)
-        found = from_probed_run(ref, probed, spec, first, tolerance) if probed else None
-        at_first, is_moved = found or (None, False)
+        seen = from_probed_run(ref, probed, spec, first, tolerance) if probed else None
         rendering = self.store.rendering(prompt.id)
-        if at_first is not None and rendering is not None and shaping(prompt.parameters):
-            before = (ref.ids or ())[:first]
-            at_first = shaped_split(at_first, prompt.parameters, rendering.bias, rendering.ids or (), before)
+        at_first = seen.under(prompt, rendering, (ref.ids or ())[:first]) if seen and rendering else None
         evidence = merged(at_first, await self._asked_reference(prompt, spec, first))
+        is_moved = seen is not None and seen.moved
         if shaping(prompt.parameters) and (is_moved or any(map(beyond, evidence.splits))):
             # Something is wrong, or seems so: is it that the parameters had no effect?
             bare = await self._asked_without_parameters(prompt, spec)

@@ -39,15 +39,18 @@ EACH: dict[str, Any] = {
 """Every parameter that chooses tokens, each away from its neutral value; a budget of 0 is one."""
 
 
-def raw(ref: float | None, spec: float, *, best: float = 0.0, tolerance: float = 0.3) -> Split:
+Raw = tuple[Split, list[TokenLogprob]]
+
+
+def raw(ref: float | None, spec: float | None, *, best: float = 0.0, tolerance: float = 0.3) -> Raw:
     """Token 1 is the reference's, token 2 the speculative server's, token 9 the model's most likely one."""
-    top = [TokenLogprob(9, best), TokenLogprob(2, spec)]
-    top += [TokenLogprob(1, ref)] if ref is not None else []
-    return judge(4, 1, 2, top, tolerance, "reference-run")
+    top = [TokenLogprob(9, best)]
+    top += [TokenLogprob(token, logprob) for token, logprob in ((1, ref), (2, spec)) if logprob is not None]
+    return judge(4, 1, 2, top, tolerance, "reference-run"), top
 
 
-def shaped(split: Split, parameters: Parameters, bias: dict[int, float] | None = None, **seen: Any) -> Split | None:
-    return shaped_split(split, parameters, bias or {}, seen.get("prompt", ()), seen.get("answer", ()))
+def shaped(raw: Raw, parameters: Parameters, bias: dict[int, float] | None = None, **seen: Any) -> Split | None:
+    return shaped_split(*raw, parameters, bias or {}, seen.get("prompt", ()), seen.get("answer", ()))
 
 
 class TestWhichParameters:
@@ -158,8 +161,19 @@ class TestSplit:
         assert fresh is not None
         assert within(fresh)
 
-    def test_a_token_out_of_sight_says_nothing(self) -> None:
+    def test_a_reference_token_out_of_sight_says_nothing(self) -> None:
         assert shaped(raw(None, -1.0), Parameters(grammar="root ::= [a-z]+")) is None
+
+    def test_a_speculative_token_out_of_sight_is_at_best_the_last_one(self) -> None:
+        """The last one of those in sight is the reference's own here, so that the bias alone is between them."""
+        bound = shaped(raw(-3.0, None), Parameters(logit_bias={"1": 2.0}), {1: 2.0})
+        assert bound is not None
+        assert (bound.gap, bound.at_least) == (2.0, True)
+        assert beyond(bound)
+        unknown = shaped(raw(-3.0, None), Parameters(grammar="root ::= [a-z]+"))
+        assert unknown is not None
+        assert not beyond(unknown)
+        assert not within(unknown)
 
     @given(
         st.floats(-8, 0), st.floats(-8, 0), st.floats(-2, 2), st.floats(-2, 2), st.lists(st.integers(1, 4), max_size=9),

@@ -43,6 +43,11 @@ def is_shifted(parameters: Parameters) -> bool:
     return any("penalty" in name or "bias" in name for name in shaping(parameters))
 
 
+def is_penalised(parameters: Parameters) -> bool:
+    """Whether what was said before moves logits."""
+    return any("penalty" in name for name in shaping(parameters))
+
+
 def depends_on_start(parameters: Parameters) -> bool:
     """Whether what is allowed at a position depends on where the answer began, so that no prefix can stand for it."""
     return not {"json_schema", "grammar", "min_tokens", "thinking_budget"}.isdisjoint(shaping(parameters))
@@ -66,12 +71,18 @@ def moved(ref_token: int, spec_token: int, top: Sequence[TokenLogprob], toleranc
 
 
 def shaped_split(
-    raw: Split, parameters: Parameters, bias: Mapping[int, float], prompt: Sequence[int], answer: Sequence[int]
+    split: Split,
+    top: Sequence[TokenLogprob],
+    parameters: Parameters,
+    bias: Mapping[int, float],
+    prompt: Sequence[int],
+    answer: Sequence[int],
 ) -> Split | None:
     """The evidence at a split as the parameters of the request leave it; ``None`` where that cannot be told.
 
     Args:
-        raw: the evidence in the plain model's distribution.
+        split: the evidence in the plain model's distribution, ``ref_token`` being what the reference picked.
+        top: that distribution.
         bias: nats added, by token id.
         prompt: ids of the prompt.
         answer: ids of the answer before the split, which both servers gave.
@@ -79,39 +90,37 @@ def shaped_split(
     Presence and frequency penalties are taken off the logit for tokens seen so far (OpenAI's API reference, "Frequency
     and presence penalties"); engines differ in whether the prompt counts and how far they look back. The gap is the
     smallest under any of these readings, so that a token beyond it is beyond it under all. A repetition penalty scales
-    logits, of which logprobs say nothing: of a token that it applies to nothing is known.
+    logits, of which logprobs say nothing: of a token that it applies to nothing is known. A speculative token that is
+    not among ``top`` is at best as likely as the last of them: the gap is then a lower bound.
     """
-    if raw.ref_logprob is None or raw.spec_logprob is None:
+    known = {entry.id: entry.logprob for entry in top}
+    if split.ref_token not in known:
         return None
     seen = [*prompt, *answer]
-    if parameters.repetition_penalty != 1 and not {raw.ref_token, raw.spec_token}.isdisjoint(seen):
+    if parameters.repetition_penalty != 1 and not {split.ref_token, split.spec_token}.isdisjoint(seen):
         return None
 
-    def shifted(token: int, logprob: float, counts: Counter[int]) -> float:
+    def shifted(token: int, counts: Counter[int]) -> float:
         times = counts[token]
         penalty = parameters.presence_penalty * (times > 0) + parameters.frequency_penalty * times
-        return logprob + bias.get(token, 0.0) - penalty
+        return known.get(token, min(known.values())) + bias.get(token, 0.0) - penalty
 
     gaps = [
-        shifted(raw.ref_token, raw.ref_logprob, counts) - shifted(raw.spec_token, raw.spec_logprob, counts)
+        shifted(split.ref_token, counts) - shifted(split.spec_token, counts)
         for counts in (Counter(answer), Counter(seen), Counter(seen[-PENALTY_WINDOW:]))
     ]
     # A reading under which the reference passed over a better token is not how this engine counts.
-    possible = [gap for gap in gaps if gap >= -raw.tolerance]
+    possible = [gap for gap in gaps if gap >= -split.tolerance]
     if not possible:
         return None
     gap = min(possible, key=abs)
-    return Split(
-        index=raw.index,
-        ref_token=raw.ref_token,
-        spec_token=raw.spec_token,
-        argmax=raw.ref_token if gap > 0 else raw.spec_token,
+    return msgspec.structs.replace(
+        split,
+        argmax=split.ref_token if gap > 0 else split.spec_token,
         gap=round(max(gap, 0.0), 6),
-        tolerance=raw.tolerance,
-        source=raw.source,
-        ref_logprob=raw.ref_logprob,
-        spec_logprob=raw.spec_logprob,
-        tied=(raw.ref_token, raw.spec_token) if abs(gap) <= TIE else (),
+        rank=None,
+        at_least=split.spec_token not in known,
+        tied=(split.ref_token, split.spec_token) if abs(gap) <= TIE else (),
     )
 
 
