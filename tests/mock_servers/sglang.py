@@ -48,6 +48,9 @@ def routes(state: State) -> list[Route]:
 
     async def tokenize(request: Request) -> Response:
         body = await body_of(request)
+        if state.faults.get("no-longest-text"):
+            # As on 0.5.17: the tokenizer's largest length does not fit into the JSON of the answer.
+            return Response("Internal Server Error", 500)
         if "messages" in body:
             if state.release < (0, 5, 12):
                 return error(400, "[{'type': 'missing', 'loc': ('body', 'prompt'), 'msg': 'Field required'}]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -112,6 +112,50 @@ class TestRender:
             found = with_server(server.url, lambda s: s.generate(Request(CHAT, left, 8)))
         ids = model.encode(model.render([{"role": "user", "content": "Say something."}]), add_special=False)
         assert found.text == model.decode(model.generate(ids, 8))
+
+
+class TestBrokenTokenizer:
+    """SGLang's `/tokenize` answers 500 for every model whose tokenizer names no longest text."""
+
+    BROKEN: ClassVar[dict[str, Any]] = {"no-longest-text": True}
+
+    @pytest.fixture(autouse=True)
+    def _no_patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def pause(seconds: float) -> None:
+            del seconds
+
+        monkeypatch.setattr("verifier.servers.http.pause", pause)
+
+    def rendered(self, prompt: Prompt) -> Rendering:
+        with MockServer("sglang", faults=self.BROKEN) as server:
+            return with_server(server.url, lambda s: s.render(prompt))
+
+    def test_ids_come_from_scoring(self) -> None:
+        assert self.rendered(PROMPT).ids == IDS
+        assert self.rendered(Prompt("p", text=f"<bos>{PROMPT.text}")).ids == IDS, "BOS once"
+
+    def test_biases_on_texts_are_resolved(self) -> None:
+        word = model.encode(" red", add_special=False)[0]
+        assert self.rendered(with_parameters(text_bias={" red": 1.0})).bias == {word: 1.0}
+
+    def test_messages_stay_messages_or_give_way_to_the_text(self) -> None:
+        assert self.rendered(CHAT).messages == CHAT.messages
+        assert self.rendered(Prompt("p", text=PROMPT.text, messages=CHAT.messages)).ids == IDS
+
+    def test_a_text_too_long_for_its_memory_is_sent_as_text(self) -> None:
+        long = Prompt("l", text="x" * 20_000)
+        rendering = self.rendered(long)
+        assert (rendering.ids, rendering.text) == (None, long.text)
+
+    def test_it_is_asked_no_more_once_it_is_known_to_be_broken(self) -> None:
+        async def work(server: Server) -> None:
+            for name in "ab":
+                await server.render(Prompt(name, text=f"{name} text", messages=CHAT.messages))
+
+        with MockServer("sglang", faults=self.BROKEN) as server:
+            with_server(server.url, work)
+            first = [request.path for request in server.state.requests]
+            assert first.count("/tokenize") <= 6, "one question, and its repetitions"
 
 
 class TestGenerate:

@@ -120,6 +120,17 @@ class TestErrors:
         with closing_server() as url:
             assert failure(lambda: generate(url)).kind == "reset"
 
+    def test_a_connection_is_not_used_again_after_an_error_of_the_servers_own(self) -> None:
+        """A server that fails closes its connection a little later, and a request that began is not sent again."""
+
+        async def twice(http: Http) -> Any:
+            with pytest.raises(ServerError, match="500"):
+                await http.generate("/generate", {})
+            return await http.generate("/generate", {})
+
+        with failing_then_closing_server() as url:
+            assert with_http(url, twice) == {"fine": True}
+
     def test_what_may_be_missing_is_missing_and_a_silent_server_is_an_error(self) -> None:
         """Else a server that is down would look like one that tells nothing."""
         with MockServer("llama.cpp") as server:
@@ -337,6 +348,31 @@ def _read_request(connection: socket.socket) -> None:
     missing = int(lengths[0]) - len(body) if lengths else 0
     while missing > 0:
         missing -= len(connection.recv(2**16))
+
+
+@contextmanager
+def failing_then_closing_server() -> Iterator[str]:
+    """Answers the first connection with an error, and closes it when it is used again; the second gets an answer."""
+    answers = [(500, b"Internal Server Error"), (200, b'{"fine": true}')]
+
+    def serve() -> None:
+        for status, body in answers:
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(5)
+                _read_request(connection)
+                head = f"HTTP/1.1 {status} x\r\ncontent-length: {len(body)}\r\ncontent-type: application/json\r\n\r\n"
+                connection.sendall(head.encode() + body)
+                connection.recv(2**16)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(5)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            thread.join()
 
 
 def closing_server() -> Any:

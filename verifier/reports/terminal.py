@@ -103,7 +103,9 @@ class Terminal:
             failure = event.failure
             self._say(f"{failure.prompt_id} ({SIDES[failure.arm]}): {failure.message} {failure.advice}", "magenta")
         elif isinstance(event, Found):
-            self._say(f"{event.finding.severity}: {event.finding.message}", "yellow")
+            finding = event.finding
+            about = f"{finding.prompt_id}: " if finding.prompt_id else ""
+            self._say(f"{finding.severity}: {about}{finding.message}", "yellow")
 
     def _say(self, line: str, style: str = "") -> None:
         target = self._live.console if self._live else self._err

@@ -333,6 +333,10 @@ class Http:
                 if size > MOST_BYTES:
                     raise self._too_large(MOST_BYTES)
                 chunks.append(chunk)
+            if response.status_code >= 500 and (connection := response.extensions.get("network_stream")):
+                # After an error of its own a server closes the connection, as uvicorn does; the next request would meet
+                # the closing.
+                await connection.aclose()
         return response, b"".join(chunks)
 
     def _too_large(self, most: int) -> ServerError:

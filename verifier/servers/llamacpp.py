@@ -346,7 +346,9 @@ def parse_completion(reply: dict[str, Any], url: str, asked: int = 0) -> Answer:
         notes.append("the prompt was truncated by the server")
     timings = fields.mapping(reply.get("timings"))
     entries = fields.mappings(reply.get("completion_probabilities"))
-    top, doubts = _top_by_position(entries, ids), _doubts(entries, ids, asked)
+    # Of an answer that a stop string took away whole it tells no logprobs.
+    expected = asked if text or finish != "stop" else 0
+    top, doubts = _top_by_position(entries, ids), _doubts(entries, ids, expected)
     return Answer(
         text=text,
         finish=finish,

@@ -34,12 +34,15 @@ from verifier.servers.logprobs import no_logprobs
 from verifier.servers.names import model_name, version_tuple
 from verifier.servers.parameters import by_name, json_response, require
 from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
-from verifier.servers.sglang_answers import Fold, parse_generated, parse_scores, tokens_of
+from verifier.servers.sglang_answers import Fold, parse_generated, parse_scores, scored_ids, tokens_of
 from verifier.servers.tokenizing import Texts, conversation
 from verifier.servers.vocabulary import Vocabulary
 
 THRESHOLDS = ("speculative_accept_threshold_single", "speculative_accept_threshold_acc")
 """1.0 accepts what the model alone would have written; lower values accept more, where a batch is not all greedy."""
+
+LONGEST_ENCODED = 16_384
+"""Characters. The server holds logits of every token of a text that it scores."""
 
 CUMULATIVE_MOST = 64 * MOST_BYTES
 """Bytes of a stream whose every event repeats the answer so far; only the last event is kept."""
@@ -52,7 +55,7 @@ class SGLang:
 
     def __init__(self, http: Http) -> None:
         self.http = http
-        self.texts = Texts(http)
+        self.texts = Texts(http, self._encode)
         self.vocabulary = Vocabulary(self.texts.decode)
         self._ends: set[int] = set()
         self._drafts: int | None = None
@@ -118,6 +121,17 @@ class SGLang:
         rendering = await self.texts.render(prompt)
         self.vocabulary.learn(rendering.ids)
         return rendering
+
+    async def _encode(self, text: str) -> tuple[int, ...] | None:
+        """Ids of a text as it scores it: slower than asking its tokenizer, and too much for its memory if it is long.
+
+        `None` for such a text.
+        """
+        if len(text) > LONGEST_ENCODED:
+            return None
+        body = {"text": text, "sampling_params": sampling(0), "return_logprob": True, "logprob_start_len": 0}
+        reply = fields.mapping(await self.http.generate("/generate", body | _apart()))
+        return scored_ids(fields.mapping(reply.get("meta_info")))
 
     async def generate(self, request: Request) -> Answer:
         self._require(request.prompt)

@@ -169,6 +169,12 @@ def parse_scores(meta: dict[str, Any], ids: tuple[int, ...], start: int, url: st
     return tuple(scored)
 
 
+def scored_ids(meta: dict[str, Any]) -> tuple[int, ...] | None:
+    """The ids of a prompt that was scored from its beginning; ``None`` where they are not all there."""
+    ids = fields.integers([entry[1] for entry in _triples(meta.get("input_token_logprobs"))])
+    return ids if ids and len(ids) == meta.get("prompt_tokens") else None
+
+
 def _triples(entries: Any) -> list[list[Any]]:
     """Entries of the form [logprob, id, text]."""
     return (
@@ -177,6 +183,7 @@ def _triples(entries: Any) -> list[list[Any]]:
 
 
 def tokens_of(entries: Any) -> tuple[TokenLogprob, ...]:
+    """The tokens of one distribution, best first."""
     found = []
     for entry in _triples(entries):
         logprob, token = fields.number(entry[0]), fields.whole(entry[1])

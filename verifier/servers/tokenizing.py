@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec import UNSET, UnsetType, structs
@@ -13,7 +14,9 @@ from verifier.servers import fields
 from verifier.servers.http import Http
 from verifier.servers.parameters import bias_of
 
-_NOT_OFFERED = {"status-404", "status-405", "status-501"}
+_BROKEN = "status-500"
+"""What SGLang's `/tokenize` answers where the tokenizer names no longest text, as Gemma's does not (seen on 0.5.17)."""
+_NOT_OFFERED = {"status-404", "status-405", "status-501", _BROKEN}
 _FIELD_MISSING = re.compile(r"required|missing", re.IGNORECASE)
 
 
@@ -32,12 +35,22 @@ def once(ids: tuple[int, ...], added: tuple[int, ...]) -> tuple[int, ...]:
     return ids
 
 
-class Texts:
-    """The tokenizer of one server, behind ``/tokenize`` and ``/detokenize``. Both engines pass over unknown fields."""
+Encode = Callable[[str], Awaitable["tuple[int, ...] | None"]]
 
-    def __init__(self, http: Http) -> None:
+
+class Texts:
+    """The tokenizer of one server, behind ``/tokenize`` and ``/detokenize``. Both engines pass over unknown fields.
+
+    Args:
+        encode: another way to the ids of a text, specials before it, for when ``/tokenize`` is broken; it may give
+            ``None`` for a text that is too long for it.
+    """
+
+    def __init__(self, http: Http, encode: Encode | None = None) -> None:
         self.http = http
         self.model: str | None = None
+        self._encode = encode
+        self._broken: ServerError | None = None
         self._added: tuple[int, ...] | None = None
 
     async def render(self, prompt: Prompt) -> Rendering:
@@ -52,7 +65,7 @@ class Texts:
     async def _bare(self, text: str) -> tuple[int, ...] | None:
         """Ids of a text and nothing around it; ``None`` where this version of the server cannot give them."""
         try:
-            return await self._ids({"prompt": text, "add_special_tokens": False})
+            return await self._encoded(text, special=False)
         except ServerError as error:
             if error.down or not _not_offered(error):
                 raise
@@ -64,7 +77,7 @@ class Texts:
             try:
                 ids = await self.template(prompt.messages, prompt.parameters)
             except ServerError as error:
-                if error.down or not _refused(error):
+                if error.down or not (_refused(error) or error.kind == _BROKEN):
                     raise
                 if prompt.text is None:
                     if not _not_offered(error):
@@ -82,21 +95,41 @@ class Texts:
 
     async def template(self, messages: tuple[Message, ...], parameters: Parameters) -> tuple[int, ...]:
         """Ids of a conversation, the model's turn opened."""
+        if self._broken is not None:
+            raise self._broken
         body = conversation(messages, parameters) | {"add_generation_prompt": True, "add_special_tokens": False}
         return once(await self._ids(body), await self._specials())
 
     async def tokenize(self, text: str) -> tuple[int, ...]:
         """Ids of a raw text, with what the tokenizer puts before it."""
         added = await self._specials()
-        return once(await self._ids({"prompt": text, "add_special_tokens": True}), added)
+        return once(await self._encoded(text, special=True), added)
 
     async def _specials(self) -> tuple[int, ...]:
         """What the tokenizer puts before a text: BOS as a rule."""
         if self._added is None:
-            full = await self._ids({"prompt": "a", "add_special_tokens": True})
-            bare = await self._ids({"prompt": "a", "add_special_tokens": False})
-            self._added = full[: len(full) - len(bare)] if full[len(full) - len(bare) :] == bare else ()
+            full = await self._encoded("a", special=True)
+            if self._broken is None:
+                bare = await self._encoded("a", special=False)
+                self._added = full[: len(full) - len(bare)] if full[len(full) - len(bare) :] == bare else ()
+            else:
+                other = await self._encoded("b", special=True)
+                self._added = full[: next((i for i, (x, y) in enumerate(zip(full, other, strict=False)) if x != y), 0)]
         return self._added
+
+    async def _encoded(self, text: str, *, special: bool) -> tuple[int, ...]:
+        """Ids of a text, with or without what the tokenizer puts before it."""
+        if self._broken is None:
+            try:
+                return await self._ids({"prompt": text, "add_special_tokens": special})
+            except ServerError as error:
+                if error.kind != _BROKEN:
+                    raise
+                self._broken = error
+        ids = await self._encode(text) if self._encode is not None else None
+        if ids is None:
+            raise self._broken
+        return ids if special else ids[len(await self._specials()) :]
 
     async def _ids(self, body: dict[str, Any]) -> tuple[int, ...]:
         if self.model is not None:
@@ -149,7 +182,7 @@ def _refused(error: ServerError) -> bool:
 
 
 def _not_offered(error: ServerError) -> bool:
-    """Whether the endpoint, or the use of it, is newer than this server."""
+    """Whether the endpoint, or the use of it, is newer than this server, or broken there."""
     return error.kind in _NOT_OFFERED or (_refused(error) and _FIELD_MISSING.search(error.message) is not None)
 
 
