@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.reports import builder
 from verifier.golden import Run
-from verifier.records import Comparison, Rendering
+from verifier.records import Comparison, Parameters, Prompt, Rendering
 from verifier.reports import data
+from verifier.reports.html import write_html
+from verifier.reports.markdown import write_markdown
 from verifier.reports.measures import GAPS_KEPT
 from verifier.reports.pictures import pictures
 from verifier.reports.strip import strip
@@ -126,3 +130,47 @@ def test_a_strip_stays_small_however_many_spans_there_are(tmp_path: Path) -> Non
         drawn = strip(report)
     assert drawn is not None
     assert len(drawn) < 60_000
+
+
+def test_parameters_and_notes_reach_every_report_and_act_in_none(tmp_path: Path) -> None:
+    """A schema or stop string is somebody else's text, and so is what a note quotes."""
+    hostile = f"<wbr>{builder.HOSTILE}"
+    parameters = Parameters(presence_penalty=1.5, stop=(hostile,), json_schema={"title": hostile})
+    prompt = Prompt("p", text="x", parameters=parameters)
+    built = builder.Built(tmp_path / "run.jsonl").servers()
+    built.add(Rendering("p", prompt.digest, (1, 2), prompt=prompt))
+    built.add(built.completion("p", "ref", "one two"))
+    built.add(built.completion("p", "spec", "one three"))
+    built.add(
+        Comparison(
+            prompt_id="p", category="c", language="en", cls="diverged", cause="parameter-ignored", fault="speculation",
+            rule="parameter-ignored", reason="Because.", notes=(f"Both servers ignore {hostile}",),
+        )
+    )  # fmt: skip
+    with built.finish() as run:
+        (report,) = data.prompts(run)
+        assert report.parameters == {"presence_penalty": 1.5, "stop": (hostile,), "json_schema": {"title": hostile}}
+        assert "presence_penalty 1.5" in report.parameters_told
+        write_html(run, tmp_path / "report.html")
+        write_markdown(run, tmp_path / "summary.md")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    marked = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    for text in (page, marked):
+        assert "presence_penalty 1.5" in text
+        assert "Both servers ignore" in text
+        assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", text)
+    assert "<wbr>" not in page
+    assert "<wbr>" not in re.sub("(`+).*?\\1", "", marked), "in code it is text"
+
+
+@pytest.mark.parametrize(("scored", "shown"), [("all", "picks every token"), ("none", "splits: not known")])
+def test_no_split_is_evidence_only_where_the_reference_was_asked(tmp_path: Path, scored: Any, shown: str) -> None:
+    built = builder.Built(tmp_path / "run.jsonl").servers()
+    built.add(built.completion("p", "ref", "one two"))
+    built.add(built.completion("p", "spec", "one three"))
+    built.add(Comparison("p", "c", "diverged", "rounding", "none", "rounding", "Because.", scored=scored))
+    with built.finish() as run:
+        write_html(run, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert [words in page for words in ("picks every token", "splits: not known")].count(True) == 1
+    assert shown in page

@@ -36,6 +36,7 @@ def story(checked: Checked, comparison: Comparison) -> str:
 def what_differs(comparison: Comparison) -> Iterator[str]:
     """Why a prompt is judged as it is, and what that rests on."""
     yield visible(comparison.reason)
+    yield from map(visible, comparison.notes)
     yield f"decided by the rule {comparison.rule!r}"
     if comparison.alignment is not None:
         yield ""

@@ -7,6 +7,7 @@ per second, gaps are nats. ``None`` always means "not known".
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -28,6 +29,7 @@ from verifier.records import (
     Message,
     Record,
     Rendering,
+    Scored,
     Span,
     Split,
     Statistics,
@@ -162,11 +164,20 @@ class PromptReport(Struct, frozen=True):
     acceptance_length: float | None
     ref_speed: float | None
     spec_speed: float | None
+    parameters: dict[str, Any] = {}
+    """Of the request, those that are not neutral."""
+    notes: tuple[str, ...] = ()
+    scored: Scored = "none"
 
     @property
     def differs(self) -> bool:
         """Whether a report shows it open."""
         return self.outcome in DIFFERING
+
+    @property
+    def parameters_told(self) -> tuple[str, ...]:
+        """Such as ``presence_penalty 1.5``, one each."""
+        return tuple(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in self.parameters.items())
 
     @property
     def largest_gap(self) -> float | None:
@@ -322,6 +333,7 @@ def _prompt(run: Run, number: int, prompt_id: str, outcome: Outcome) -> PromptRe
     failures = (run.failure("ref", prompt_id), run.failure("ref", prompt_id, 1), run.failure("spec", prompt_id))
     text, messages = _asked(run, rendering)
     asked = rendering.prompt
+    parameters: dict[str, Any] = msgspec.to_builtins(asked.parameters) if asked else {}
     return PromptReport(
         number=number,
         id=prompt_id,
@@ -345,6 +357,9 @@ def _prompt(run: Run, number: int, prompt_id: str, outcome: Outcome) -> PromptRe
         acceptance_length=comparison.acceptance_length if comparison else None,
         ref_speed=comparison.ref_speed if comparison else None,
         spec_speed=comparison.spec_speed if comparison else None,
+        parameters=parameters,
+        notes=comparison.notes if comparison else (),
+        scored=comparison.scored if comparison else "none",
     )
 
 

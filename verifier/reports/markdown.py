@@ -77,6 +77,9 @@ def _head(top: data.Overview) -> str:
 
 def _prompt(report: data.PromptReport) -> str:
     lines = [f"### {code(report.id)} {report.outcome}", "", escape(in_words(report)), ""]
+    lines += [line for note in report.notes for line in (escape(note), "")]
+    if report.parameters:
+        lines += [f"asked with {', '.join(map(code, report.parameters_told))}", ""]
     for failure in report.failures:
         message = shortened(failure.message, 500)
         lines += [f"{failure.arm}: {code(failure.kind)} {escape(message)} {escape(failure.advice)}", ""]
