@@ -357,9 +357,11 @@ def test_identify_says_what_is_unknown(capsys: pytest.CaptureFixture[str]) -> No
         out = capsys.readouterr().out
         assert "llama.cpp" in out
         assert "unknown: this server does not tell" in out
+        assert re.search(r"cannot: parameters +min_tokens, thinking_budget", out)
         assert run(["identify", server.url, "--json"]) == 0
         told = json.loads(capsys.readouterr().out)
     assert told["fingerprint"]["engine"] == "llama.cpp"
+    assert told["abilities"]["lacks"] == ["min_tokens", "thinking_budget"]
     assert "kv_dtype" not in told["fingerprint"]
 
 

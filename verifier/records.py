@@ -136,6 +136,8 @@ class Abilities(Struct, frozen=True, omit_defaults=True):
     draft_counters: Literal["request", "metrics"] | Literal[False] | None = None
     chat_template: bool | None = None
     detokenize: bool | None = None
+    lacks: tuple[str, ...] = ()
+    """Parameters of prompts that it cannot be asked for."""
 
 
 class TokenLogprob(Struct, frozen=True, array_like=True):

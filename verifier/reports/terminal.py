@@ -344,7 +344,10 @@ def print_identity(server: ServerRecord, findings: tuple[Finding, ...], *, as_js
         table.add_row(name.replace("_", " "), _fact(getattr(server.fingerprint, name)))
     for name in server.abilities.__struct_fields__:
         value = getattr(server.abilities, name)
-        table.add_row(f"can: {name.replace('_', ' ')}", _ability(value))
+        if name != "lacks":
+            table.add_row(f"can: {name.replace('_', ' ')}", _ability(value))
+    if server.abilities.lacks:
+        table.add_row("cannot: parameters", Text(visible(", ".join(server.abilities.lacks))))
     out.print(table)
     for finding in findings:
         out.print(Text(f"{finding.severity}: {visible(finding.message)}", style="yellow"), soft_wrap=True)

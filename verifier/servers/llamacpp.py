@@ -143,6 +143,7 @@ class LlamaCpp:
             draft_counters="request" if probe else ("metrics" if metrics is not None else None),
             chat_template=self._own_template,
             detokenize=True,
+            lacks=tuple(self._lacks()),
         )
         findings = no_ids(abilities) if probe else [NO_PROBE]
         findings += [] if metrics is not None else [NO_METRICS]
@@ -188,7 +189,7 @@ class LlamaCpp:
 
     async def render(self, prompt: Prompt) -> Rendering:
         await self._ready()
-        self._require(prompt)
+        require(prompt, self._lacks(), self.http.url)
         if prompt.messages and (self._own_template or prompt.text is None):
             if not self._own_template:
                 raise ServerError(
@@ -212,7 +213,7 @@ class LlamaCpp:
             # Messages that another kind of server left to whoever answers them.
             rendering = await self.render(request.prompt)
         await self._check((*(rendering.ids or ()), *rendering.bias))
-        self._require(request.prompt)
+        require(request.prompt, self._lacks(), self.http.url)
         body: dict[str, Any] = {
             "prompt": rendering.ids if rendering.ids is not None else rendering.text,
             "n_predict": request.max_tokens,
@@ -233,11 +234,12 @@ class LlamaCpp:
         ends = set() if parameters.ignore_eos else self._ends
         return await after_stop(bounded(answer, request.max_tokens, ends), self._text_of)
 
-    def _require(self, prompt: Prompt) -> None:
+    def _lacks(self) -> dict[str, str]:
+        """The parameters that it cannot be asked for, and why."""
         lacks = {"min_tokens": "llama.cpp has no such parameter"}
         if not self._thinking[1]:
             lacks["thinking_budget"] = "the model's chat template has no marks of thinking"
-        require(prompt, lacks, self.http.url)
+        return lacks
 
     async def _ready(self) -> None:
         """Know the server, which is asked for once however many requests begin together."""

@@ -79,6 +79,7 @@ class OpenAI:
             draft_counters=False,
             chat_template=None,
             detokenize=False,
+            lacks=tuple(self._lacks()),
         )
         findings = [SERVER_TEMPLATE, *no_ids(abilities)]
         findings += [] if probe else [NO_PROBE]
@@ -100,6 +101,10 @@ class OpenAI:
                 return fields.mapping(reply)
         self._extra = True
         return {}
+
+    def _lacks(self) -> dict[str, str]:
+        """The parameters that it cannot be asked for, and why."""
+        return LACKS if self._extra is not False else LACKS | LACKS_PLAIN
 
     def _sampling(self, request: Request | None = None, *, extra: bool) -> dict[str, Any]:
         body = common_sampling(request) | json_response(parameters_of(request))
@@ -124,7 +129,7 @@ class OpenAI:
                 if self._extra is None:
                     await self.identify()
         rendering, parameters = request.rendering, request.prompt.parameters
-        require(request.prompt, LACKS if self._extra is not False else LACKS | LACKS_PLAIN, self.http.url)
+        require(request.prompt, self._lacks(), self.http.url)
         body = self._sampling(request, extra=self._extra is not False) | {"max_tokens": request.max_tokens}
         if rendering.messages is not None and rendering.ids is None:
             asked = conversation(rendering.messages, parameters) | chat_logprobs(request.top_logprobs)

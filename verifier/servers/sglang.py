@@ -89,6 +89,7 @@ class SGLang:
             draft_counters="request",
             chat_template=None if chat_template is UNSET else chat_template is not None,
             detokenize=True,
+            lacks=tuple(self._lacks()),
         )
         findings = [*_lossy(info, states), *no_ids(abilities, "SGLang 0.5.3")]
         if not info:
@@ -112,12 +113,12 @@ class SGLang:
         self.vocabulary.learn(fields.integers(fields.mapping(reply).get("output_ids")))
         return fields.mapping(reply)
 
-    def _require(self, prompt: Prompt) -> None:
-        if not self._budgets:
-            require(prompt, {"thinking_budget": "it was started without --enable-strict-thinking"}, self.http.url)
+    def _lacks(self) -> dict[str, str]:
+        """The parameters that it cannot be asked for, and why."""
+        return {} if self._budgets else {"thinking_budget": "it was started without --enable-strict-thinking"}
 
     async def render(self, prompt: Prompt) -> Rendering:
-        self._require(prompt)
+        require(prompt, self._lacks(), self.http.url)
         rendering = await self.texts.render(prompt)
         self.vocabulary.learn(rendering.ids)
         return rendering
@@ -134,7 +135,7 @@ class SGLang:
         return scored_ids(fields.mapping(reply.get("meta_info")))
 
     async def generate(self, request: Request) -> Answer:
-        self._require(request.prompt)
+        require(request.prompt, self._lacks(), self.http.url)
         parameters = request.prompt.parameters
         rendering = request.rendering
         if rendering.messages is not None and rendering.ids is None:
