@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -101,7 +102,7 @@ def test_a_prompt_that_a_server_cannot_be_asked_is_left_out_and_fails_nothing(ch
         assert not list(stored.completions("p1"))
 
 
-def test_what_only_the_speculative_server_refuses_is_left_out_too(check: Any) -> None:
+def test_what_only_the_speculative_server_refuses_is_left_out_too(check: Any, tmp_path: Path) -> None:
     with MockServer("vllm") as ref, MockServer("vllm", speculative=True) as spec:
         code, told = check(spec, ref, {}, {"logit_bias": {"300": 1.0}})
     assert [row["prompt_id"] for row in told["comparisons"]] == ["p0"]
@@ -109,6 +110,13 @@ def test_what_only_the_speculative_server_refuses_is_left_out_too(check: Any) ->
     (finding,) = (finding for finding in told["findings"] if finding["name"] == "left-out")
     assert finding["arm"] == "spec"
     assert "not yet supported with speculative decoding" in finding["message"]
+    stored, junit = next((tmp_path / "out").glob("*/run.jsonl")), tmp_path / "junit.xml"
+    assert run(["report", str(stored), "--junit", str(junit), "--html", str(tmp_path / "page.html")]) == 0
+    suite = ElementTree.parse(junit).getroot()[0]  # noqa: S314 - written just now
+    assert {name: suite.get(name) for name in ("tests", "errors", "failures", "skipped")} == {
+        "tests": "2", "errors": "0", "failures": "0", "skipped": "1",
+    }  # fmt: skip
+    assert "Left out. It was refused with logit_bias" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_when_everything_is_left_out_nothing_is_proven(check: Any) -> None:

@@ -15,13 +15,17 @@ ARMS: tuple[Arm, Arm] = ("ref", "spec")
 
 def refused(run: Run, prompts: Iterable[Prompt]) -> dict[str, Failure]:
     """The prompts that were refused, by id, each with its first refusal."""
-    found: dict[str, Failure] = {}
-    for prompt in prompts:
-        for arm in ARMS:
-            failure = run.failure(arm, prompt.id)
-            if failure is not None and failure.kind == REFUSED and not run.has_completion(arm, prompt.id):
-                found.setdefault(prompt.id, failure)
-    return found
+    found = ((prompt.id, refusal_of(run, prompt.id)) for prompt in prompts)
+    return {prompt_id: failure for prompt_id, failure in found if failure is not None}
+
+
+def refusal_of(run: Run, prompt_id: str) -> Failure | None:
+    """Why a server could not be asked a prompt, if that is so."""
+    for arm in ARMS:
+        failure = run.failure(arm, prompt_id)
+        if failure is not None and failure.kind == REFUSED and not run.has_completion(arm, prompt_id):
+            return failure
+    return None
 
 
 def findings(failures: Mapping[str, Failure]) -> list[Finding]:

@@ -36,6 +36,7 @@ from verifier.records import (
     SuiteVerdict,
     Tolerance,
 )
+from verifier.refused import ARMS, refusal_of
 from verifier.reports.measures import Measures, Measuring
 from verifier.reports.reproduce import again
 
@@ -320,10 +321,11 @@ def _verdicts(run: Run) -> Iterator[tuple[str, Comparison | None]]:
 def _outcome(run: Run, prompt_id: str, comparison: Comparison | None) -> Outcome:
     if comparison is not None:
         return comparison.cls
+    if refusal_of(run, prompt_id) is not None:
+        return "open"
     if run.has_completion("ref", prompt_id) or run.has_completion("spec", prompt_id):
         return "recorded"
-    arms: tuple[Arm, ...] = ("ref", "spec")
-    return "error" if any(run.failure(arm, prompt_id) for arm in arms) else "open"
+    return "error" if any(run.failure(arm, prompt_id) for arm in ARMS) else "open"
 
 
 def _prompt(run: Run, number: int, prompt_id: str, outcome: Outcome) -> PromptReport:
@@ -334,6 +336,7 @@ def _prompt(run: Run, number: int, prompt_id: str, outcome: Outcome) -> PromptRe
     text, messages = _asked(run, rendering)
     asked = rendering.prompt
     parameters: dict[str, Any] = msgspec.to_builtins(asked.parameters) if asked else {}
+    refusal = refusal_of(run, prompt_id) if comparison is None else None
     return PromptReport(
         number=number,
         id=prompt_id,
@@ -343,7 +346,7 @@ def _prompt(run: Run, number: int, prompt_id: str, outcome: Outcome) -> PromptRe
         cause=comparison.cause if comparison else None,
         fault=comparison.fault if comparison else None,
         rule=comparison.rule if comparison else "",
-        reason=comparison.reason if comparison else "",
+        reason=comparison.reason if comparison else f"Left out. {refusal.message}" if refusal else "",
         messages=messages,
         prompt=text,
         prompt_ids=rendering.ids,
