@@ -108,12 +108,12 @@ class Judge:
     async def measure(self) -> Measurement | None:
         """Measure the tolerance on the reference and store it, unless that was done before or cannot be."""
         server = self.store.servers.get("ref")
-        if self.store.measurement is not None or self.reference is None or server is None:
-            return self.store.measurement
         probed = self.plan.ref_runs - 1
+        if self.store.measurement is not None or self.reference is None or server is None or not probed:
+            return self.store.measurement
         self.wait("Measuring how far the reference's own decode and prefill are apart.")
         try:
-            measurement = await measure(self.reference, server, self.store, probed) if probed else None
+            measurement = await measure(self.reference, server, self.store, probed)
         except ServerError as error:
             self.note(Finding("tolerance", f"The tolerance could not be measured: {error.message}", "warning"))
             return None
