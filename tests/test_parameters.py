@@ -88,6 +88,14 @@ def test_what_does_not_look_back_is_judged_to_the_end(check: Any, engine: str, p
         assert worst in {row["cause"] for row in rows} <= {"rounding", worst}
 
 
+def test_what_parameters_left_widens_no_tolerance(check: Any) -> None:
+    """SGLang's logprobs are of what a penalty left in an answer, and of the plain model in a prefill."""
+    with MockServer("sglang") as ref, MockServer("sglang", wrong=Wrong(flip_at=3), **SPEC) as spec:
+        _, told = check(spec, ref, *[{"repetition_penalty": 1.6}, {}] * 4)
+    tolerances = {row["tolerance"]["value"] for row in told["comparisons"] if "tolerance" in row}
+    assert tolerances == {0.3}, "the floor of bfloat16"
+
+
 def test_a_prompt_that_a_server_cannot_be_asked_is_left_out_and_fails_nothing(check: Any, tmp_path: Path) -> None:
     with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
         code, told = check(spec, ref, {}, {"min_tokens": 8}, {"thinking_budget": 8}, {"min_tokens": 9})

@@ -56,31 +56,41 @@ NO_EVIDENCE = Evidence((), "none")
 
 @dataclass(frozen=True)
 class View:
-    """One distribution of the reference at a split, and what the two servers took there."""
+    """One distribution of the reference at a split, and what the two servers took there.
+
+    ``shaped`` tells whether it is of what the prompt's parameters left, or of the plain model.
+    """
 
     split: Split
-    """As the plain model sees it."""
     top: tuple[TokenLogprob, ...]
+    shaped: bool
 
     @property
     def moved(self) -> bool:
         """Whether a parameter must have moved the reference off the speculative token."""
-        return moved(self.split.ref_token, self.split.spec_token, self.top, self.split.tolerance)
+        split = self.split
+        if self.shaped:
+            # Where fewer tokens came than were asked for, the others are forbidden.
+            return split.at_least and len(self.top) < TOP
+        return moved(split.ref_token, split.spec_token, self.top, split.tolerance)
 
     def under(self, prompt: Prompt, rendering: Rendering, answer: Sequence[int]) -> Split | None:
         """The evidence under the prompt's parameters; ``answer`` is what both servers gave before."""
-        if not shaping(prompt.parameters):
+        if self.shaped or not shaping(prompt.parameters):
             return self.split
         return shaped_split(self.split, self.top, prompt.parameters, rendering.bias, rendering.ids or (), answer)
 
 
 def from_probed_run(
-    ref: Completion, probed: Completion, spec: Completion, index: int, tolerance: Tolerance
+    ref: Completion, probed: Completion, spec: Completion, index: int, tolerance: Tolerance, *, shaped: bool = False
 ) -> View | None:
     """The evidence at the first split that a pass of the reference with logprobs holds already.
 
     ``None`` when that pass took another way before the split (then it speaks of another prefix), or has no logprobs
     there.
+
+    Args:
+        shaped: `Abilities.shaped_logprobs` of the reference.
     """
     if ref.ids is None or probed.ids is None or spec.ids is None or probed.top is None:
         return None
@@ -93,7 +103,16 @@ def from_probed_run(
     if not top:
         return None
     ref_token = ref.ids[index] if index < len(ref.ids) else top[0].id
-    return View(judge(index, ref_token, spec.ids[index], top, tolerance.value, "reference-run"), top)
+    return View(judge(index, ref_token, spec.ids[index], top, tolerance.value, "reference-run"), top, shaped)
+
+
+async def plain_view(server: Server, rendering: Rendering, view: View, answer: tuple[int, ...]) -> View:
+    """The same split in the plain model's distribution, after ``answer``, which both servers gave.
+
+    Raises:
+        ServerError: when the reference does not answer.
+    """
+    return View(view.split, await server.next_token((rendering.ids or ()) + answer, TOP), shaped=False)
 
 
 async def teacher_force(
@@ -113,7 +132,7 @@ async def teacher_force(
         return NO_EVIDENCE
     if not abilities.scoring or depends_on_start(prompt.parameters):
         return NO_EVIDENCE
-    if is_penalised(prompt.parameters) and not isinstance(server, TellsShaped):
+    if is_penalised(prompt.parameters) and not (isinstance(server, TellsShaped) and server.counts_prompt):
         return NO_EVIDENCE
     if abilities.scoring == "prefill" and not shaping(prompt.parameters):
         return await _by_prefill(server, rendering.ids, spec.ids, first, tolerance)
@@ -180,7 +199,7 @@ async def _by_walking(
         split = judge(place, picked, spec_ids[place], top, tolerance.value, "one-token")
         if asked or isinstance(server, TellsShaped):
             return split
-        told = View(split, top).under(unstopped, rendering, spec_ids[:place])
+        told = View(split, top, shaped=False).under(unstopped, rendering, spec_ids[:place])
         return told or structs.replace(split, gap=0.0, at_least=True)
 
     while at < len(spec_ids):
@@ -266,19 +285,27 @@ async def measure(server: Server, record: ServerRecord, run: Run, probed: int) -
     Raises:
         ServerError: when the reference does not answer.
     """
+    shaped = record.abilities.shaped_logprobs
+    prompt_ids = [name for name in run.prompt_ids() if not (shaped and _is_shaped(run, name))]
     if record.abilities.scoring == "prefill":
-        changes = await _changes_by_prefill(server, run, probed)
+        changes = await _changes_by_prefill(server, run, prompt_ids, probed)
     elif record.abilities.scoring == "one-token":
-        changes = await _changes_by_token(server, run, probed)
+        changes = await _changes_by_token(server, run, prompt_ids, probed)
     else:
         changes = []
     return measured(record.fingerprint, changes)
 
 
-async def _changes_by_prefill(server: Server, run: Run, probed: int) -> list[float]:
+def _is_shaped(run: Run, prompt_id: str) -> bool:
+    """Whether a decode with logprobs of what parameters left could not be held against a prefill, which has none."""
+    rendering = run.rendering(prompt_id)
+    return rendering is not None and rendering.prompt is not None and bool(shaping(rendering.prompt.parameters))
+
+
+async def _changes_by_prefill(server: Server, run: Run, prompt_ids: Sequence[str], probed: int) -> list[float]:
     changes: list[float] = []
     answers = 0
-    for prompt_id in run.prompt_ids():
+    for prompt_id in prompt_ids:
         completion, rendering = run.completion("ref", prompt_id, probed), run.rendering(prompt_id)
         if completion is None or rendering is None or not (completion.ids and completion.top and rendering.ids):
             continue
@@ -293,10 +320,10 @@ async def _changes_by_prefill(server: Server, run: Run, probed: int) -> list[flo
     return changes
 
 
-async def _changes_by_token(server: Server, run: Run, probed: int) -> list[float]:
+async def _changes_by_token(server: Server, run: Run, prompt_ids: Sequence[str], probed: int) -> list[float]:
     """The narrowest position of each answer, then the second narrowest of each, until the sample is full."""
     ranked: list[list[tuple[str, int]]] = []
-    for prompt_id in run.prompt_ids():
+    for prompt_id in prompt_ids:
         completion = run.completion("ref", prompt_id, probed)
         if completion is None or not completion.top:
             continue

@@ -19,9 +19,11 @@ from verifier.errors import ServerError
 from verifier.evidence import (
     NO_EVIDENCE,
     Evidence,
+    View,
     from_probed_run,
     measure,
     merged,
+    plain_view,
     teacher_force,
     without_parameters,
 )
@@ -136,16 +138,26 @@ class Judge:
     async def _evidence(self, prompt: Prompt, ref: Completion, spec: Completion, first: int) -> Evidence:
         tolerance = await self.tolerance()
         probed = next((again for again in self._again(prompt.id) if again.top is not None), None)
-        seen = from_probed_run(ref, probed, spec, first, tolerance) if probed else None
-        rendering = self.store.rendering(prompt.id)
-        at_first = seen.under(prompt, rendering, (ref.ids or ())[:first]) if seen and rendering else None
+        shaped = self.store.servers["ref"].abilities.shaped_logprobs
+        seen = from_probed_run(ref, probed, spec, first, tolerance, shaped=shaped) if probed else None
+        rendering, before = self.store.rendering(prompt.id), (ref.ids or ())[:first]
+        at_first = seen.under(prompt, rendering, before) if seen and rendering else None
         evidence = merged(at_first, await self._asked_reference(prompt, spec, first))
-        is_moved = seen is not None and seen.moved
-        if shaping(prompt.parameters) and (is_moved or any(map(beyond, evidence.splits))):
+        if not shaping(prompt.parameters):
+            return evidence
+        is_moved = seen is not None and (seen.moved or (seen.shaped and await self._is_moved(prompt, seen, before)))
+        if is_moved or any(map(beyond, evidence.splits)):
             # Something is wrong, or seems so: is it that the parameters had no effect?
             bare = await self._asked_without_parameters(prompt, spec)
             evidence = replace(evidence, moved=is_moved, without_parameters=bare)
         return evidence
+
+    async def _is_moved(self, prompt: Prompt, seen: View, before: tuple[int, ...]) -> bool:
+        async def ask(server: Server, abilities: Abilities, rendering: Rendering) -> bool:
+            del abilities  # every reference that tells logprobs can be asked this
+            return (await plain_view(server, rendering, seen, before)).moved
+
+        return await self._asked(prompt, ask) or False
 
     async def _asked_reference(self, prompt: Prompt, spec: Completion, first: int) -> Evidence:
         async def ask(server: Server, abilities: Abilities, rendering: Rendering) -> Evidence:

@@ -138,6 +138,8 @@ class Abilities(Struct, frozen=True, omit_defaults=True):
     detokenize: bool | None = None
     lacks: tuple[str, ...] = ()
     """Parameters of prompts that it cannot be asked for."""
+    shaped_logprobs: bool = False
+    """Whether the logprobs of its answers are of what penalties, biases and grammars left, not of the plain model."""
 
 
 class TokenLogprob(Struct, frozen=True, array_like=True):

@@ -11,14 +11,12 @@ from tests.mock_servers import model, openai
 from tests.mock_servers.answer import DRAFT_TOKENS, MockAnswer, refused
 from tests.mock_servers.responses import (
     body_of,
-    chosen,
     error,
     metrics,
     prompt_ids,
     rendered,
     shortened,
     stream,
-    tops,
     zeroed,
 )
 from tests.mock_servers.state import State
@@ -180,9 +178,11 @@ def _counters(release: tuple[int, ...], found: MockAnswer) -> dict[str, Any]:
 
 def _logprobs(state: State, body: dict[str, Any], found: MockAnswer, upto: int) -> dict[str, Any]:
     count, start = body.get("top_logprobs_num", 0), body.get("logprob_start_len", -1)
-    values = zeroed(state, chosen(found)[:upto])
+    # Of what the parameters left, as the server tells them.
+    shaped = [found.shaped(index) for index in range(upto)]
+    values = zeroed(state, [dict(pairs).get(token, -40.0) for pairs, token in zip(shaped, found.ids, strict=False)])
     output = [[value, token, None] for value, token in zip(values, found.ids, strict=False)]
-    lists = [_triples(pairs) for pairs in tops(found, count)[:upto]]
+    lists = [_triples(list(pairs[:count])) for pairs in shaped]
     if state.faults.get("zero-logprobs"):
         lists = [[[0.0, token, None] for _, token, _ in entries] for entries in lists]
     told: dict[str, Any] = {

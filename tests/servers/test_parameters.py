@@ -243,10 +243,23 @@ class TestShapedToken:
         other = plain[1].id
         assert (before[best] - before[other]) - (after[best] - after[other]) == pytest.approx(1.5)
 
-    def test_only_llama_cpp_tells(self) -> None:
+    def test_who_tells(self) -> None:
         for engine in ALL:
             with MockServer(engine) as server:
-                assert with_server(server.url, self.tells) == (engine == "llama.cpp")
+                assert with_server(server.url, self.tells) == (engine in {"llama.cpp", "sglang"})
+
+    def test_sglang_tells_what_a_bias_left_in_its_answers_as_well(self) -> None:
+        """As 0.5.17 does; vLLM tells the plain model's."""
+        (best, first), (second, other) = model.after(IDS)[:2]
+        biased = with_parameters(logit_bias={str(best): -3.0})
+        for engine, shaped in (("sglang", True), ("vllm", False)):
+            with MockServer(engine) as server:
+                found = ask(server.url, biased, tokens=1, top=20)
+                told = with_server(server.url, lambda s: s.identify()).abilities.shaped_logprobs
+            assert found.top is not None
+            known = {token.id: token.logprob for token in found.top[0]}
+            assert told == shaped
+            assert known[second] - known[best] == pytest.approx(other - first + (3.0 if shaped else 0.0))
 
     @staticmethod
     async def tells(server: Server) -> bool:

@@ -92,3 +92,17 @@ def test_limits_and_stop_strings() -> None:
     assert (found.finish, found.stop, found.surplus) == ("stop", "country", 0)
     for limit in (1, 3):
         assert len(real(lambda s, limit=limit: answer(s, FRANCE, tokens=limit)).ids) == limit
+
+
+def test_its_logprobs_are_of_what_parameters_left() -> None:
+    async def top(server: Server, bias: dict[str, float]) -> dict[int, float]:
+        prompt = Prompt("f", text=FRANCE.text, parameters=Parameters(logit_bias=bias))
+        found = await answer(server, prompt, tokens=1, top=6)
+        return {token.id: token.logprob for token in (found.top or ((),))[0]}
+
+    plain = real(lambda s: top(s, {}))
+    first, second = list(plain)[:2]
+    biased = real(lambda s: top(s, {str(first): -1.0}))
+    change = (plain[first] - plain[second]) - (biased[first] - biased[second])
+    assert change == pytest.approx(1.0, abs=0.01)
+    assert real(lambda s: s.identify()).abilities.shaped_logprobs

@@ -88,6 +88,7 @@ class LlamaCpp:
     """One llama.cpp server."""
 
     engine: ClassVar[str] = "llama.cpp"
+    counts_prompt: ClassVar[bool] = True
 
     def __init__(self, http: Http) -> None:
         self.http = http

@@ -138,9 +138,12 @@ class Server(Protocol):
 class TellsShaped(Protocol):
     """A server that also tells what penalties and biases make of a distribution; most tell only the plain model's."""
 
+    counts_prompt: ClassVar[bool]
+    """Whether penalties look at the prompt as at the answer, so that a prefix can stand for what was said."""
+
     async def shaped_token(self, request: Request, top: int) -> tuple[TokenLogprob, ...]:
         """The ``top`` most likely tokens after a request's prompt as its parameters leave them, best first.
 
-        The prompt counts for penalties. Not on a speculative server.
+        Not on a speculative server.
         """
         ...

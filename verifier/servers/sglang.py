@@ -3,13 +3,14 @@
 Facts about its answers: ``output_ids`` include the token the answer stopped at; a scored prompt's first entry is null;
 draft counters come with each answer and were renamed five times, so that the steps and the accepted length are what
 every version has; thresholds of acceptance can be changed while it runs, so they are read from ``internal_states``; one
-id outside the vocabulary ends the process.
+id outside the vocabulary ends the process; the logprobs of an answer are of what its parameters left (seen on 0.5.17).
 """
 
 from __future__ import annotations
 
 import json
 import secrets
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from msgspec import UNSET, UnsetType
@@ -52,6 +53,7 @@ class SGLang:
     """One SGLang server."""
 
     engine: ClassVar[str] = "sglang"
+    counts_prompt: ClassVar[bool] = False
 
     def __init__(self, http: Http) -> None:
         self.http = http
@@ -90,6 +92,7 @@ class SGLang:
             chat_template=None if chat_template is UNSET else chat_template is not None,
             detokenize=True,
             lacks=tuple(self._lacks()),
+            shaped_logprobs=True,
         )
         findings = [*_lossy(info, states), *no_ids(abilities, "SGLang 0.5.3")]
         if not info:
@@ -202,6 +205,12 @@ class SGLang:
             raise no_logprobs(self.http.url)
         self.vocabulary.learn(token.id for token in found)
         return found
+
+    async def shaped_token(self, request: Request, top: int) -> tuple[TokenLogprob, ...]:
+        answer = await self.generate(replace(request, max_tokens=1, top_logprobs=top))
+        if not answer.top:
+            raise no_logprobs(self.http.url)
+        return answer.top[0]
 
     async def score(self, ids: tuple[int, ...], start: int, top: int) -> tuple[Scored, ...]:
         if start >= len(ids):

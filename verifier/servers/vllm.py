@@ -47,6 +47,8 @@ from verifier.servers.tokenizing import Texts, conversation
 from verifier.servers.vocabulary import Vocabulary
 
 DRAFTS = "vllm:spec_decode_num_drafts_total"
+RAW = "raw_logprobs"
+"""The default of ``--logprobs-mode``: of the plain model."""
 LOSSY_METHODS = {"fly", "synthetic", "typical_acceptance_sampler"}
 """Ways to accept drafts that give other answers than the model alone, at temperature 0 as well."""
 
@@ -84,6 +86,7 @@ class VLLM:
             draft_counters=_counters_where(probe, metrics),
             chat_template=None if chat_template is UNSET else chat_template is not None,
             detokenize=True,
+            shaped_logprobs=_logprobs_mode(config).startswith("processed"),
         )
         findings = [*_lossy(config), *_settings_findings(config), *no_ids(abilities, "vLLM 0.10.2")]
         if not probe:
@@ -335,9 +338,13 @@ def _lossy(config: dict[str, Any]) -> list[Finding]:
     return [lossy_switch(f"{name}={told[name]}") for name in names if told.get(name) in LOSSY_METHODS]
 
 
+def _logprobs_mode(config: dict[str, Any]) -> str:
+    return fields.text(fields.mapping(config.get("model_config")).get("logprobs_mode")) or RAW
+
+
 def _settings_findings(config: dict[str, Any]) -> list[Finding]:
-    mode = fields.text(fields.mapping(config.get("model_config")).get("logprobs_mode"))
-    if mode is None or mode == "raw_logprobs":
+    mode = _logprobs_mode(config)
+    if mode == RAW:
         return []
     return [
         Finding(
