@@ -69,10 +69,10 @@ class View:
     def moved(self) -> bool:
         """Whether a parameter must have moved the reference off the speculative token."""
         split = self.split
-        if self.shaped:
+        if split.at_least and len(self.top) < TOP:
             # Where fewer tokens came than were asked for, the others are forbidden.
-            return split.at_least and len(self.top) < TOP
-        return moved(split.ref_token, split.spec_token, self.top, split.tolerance)
+            return True
+        return not self.shaped and moved(split.ref_token, split.spec_token, self.top, split.tolerance)
 
     def under(self, prompt: Prompt, rendering: Rendering, answer: Sequence[int]) -> Split | None:
         """The evidence under the prompt's parameters; ``answer`` is what both servers gave before."""

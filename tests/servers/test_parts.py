@@ -13,6 +13,7 @@ from tests.mock_servers import model
 from verifier.errors import ServerError
 from verifier.records import TokenLogprob
 from verifier.servers import fields
+from verifier.servers.completions import top_of_names
 from verifier.servers.ending import after_end, after_stop, bounded, end_token, named
 from verifier.servers.logprobs import doubtful, fitting, ordered, rank_of
 from verifier.servers.names import model_name, version_tuple
@@ -168,6 +169,13 @@ class TestDistributions:
     def test_nothing_is_missed_that_was_not_asked_for(self) -> None:
         assert fitting(None, (1, 2), 0) == (None, ())
         assert fitting(None, (1, 2), 3)[1] != ()
+
+
+class TestForbidden:
+    def test_a_token_that_a_grammar_forbids_has_no_logprob(self) -> None:
+        """vLLM tells -9999 of it."""
+        found = top_of_names([("token_id:7", 0.0), ("token_id:3", -9999.0), ("token_id:4", -16.7)])
+        assert [token.id for token in found] == [7, 4]
 
 
 class TestNames:

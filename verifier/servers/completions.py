@@ -20,6 +20,9 @@ from verifier.servers.protocol import Answer, Request
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
 
+FORBIDDEN = -9999.0
+"""What vLLM tells in place of minus infinity, as for a token that a grammar forbids (seen on 0.32.0)."""
+
 _TOKEN_ID = re.compile(r"token_id:(\d+)")
 
 
@@ -241,11 +244,11 @@ def _top_of(logprobs: dict[str, Any]) -> Top | None:
 
 
 def top_of_names(pairs: Iterable[tuple[Any, Any]], most: int | None = None) -> tuple[TokenLogprob, ...]:
-    """Tokens by name "token_id:…" and logprob, best first; others are left out."""
+    """Tokens by name "token_id:…" and logprob, best first; others, and forbidden ones, are left out."""
     found = []
     for name, value in pairs:
         token, logprob = _id_of_name(name), fields.number(value)
-        if token is not None and logprob is not None:
+        if token is not None and logprob is not None and logprob > FORBIDDEN:
             found.append(TokenLogprob(token, logprob))
     return ordered(found, most)
 

@@ -1,0 +1,41 @@
+"""One distribution of the reference, and whether a parameter kept it off the speculative server's token."""
+
+from __future__ import annotations
+
+import pytest
+
+from verifier.compare.evidence import judge
+from verifier.evidence import TOP, View
+from verifier.records import Parameters, Prompt, Rendering, TokenLogprob
+
+PENALISED = Prompt("p", text="x", parameters=Parameters(presence_penalty=1.0))
+RENDERED = Rendering("p", "d", ids=(5,))
+
+
+def view(ref: int, spec: int, count: int = TOP, *, shaped: bool = False) -> View:
+    """Tokens 0, 1, 2 … half a nat apart, of which the servers took two."""
+    top = tuple(TokenLogprob(token, -0.5 * token - 0.5) for token in range(count))
+    return View(judge(4, ref, spec, top, 0.3, "reference-run"), top, shaped)
+
+
+@pytest.mark.parametrize("shaped", [False, True])
+def test_a_token_that_is_missing_where_not_all_are_told_is_forbidden(shaped: bool) -> None:
+    assert view(0, 77, TOP - 1, shaped=shaped).moved
+    assert not view(0, 77, TOP, shaped=shaped).moved
+    assert not view(0, 3, TOP - 1, shaped=shaped).moved
+
+
+def test_only_the_plain_model_tells_by_its_preference() -> None:
+    assert view(1, 0).moved
+    assert not view(0, 1).moved
+    assert not view(1, 0, shaped=True).moved
+
+
+def test_what_is_shaped_already_is_taken_as_it_is() -> None:
+    """Token 1 was said before: the plain model's preference for it shrinks by its penalty."""
+    plain, shaped = view(2, 1), view(2, 1, shaped=True)
+    assert shaped.under(PENALISED, RENDERED, (1,)) == shaped.split
+    told = plain.under(PENALISED, RENDERED, (1,))
+    assert told is not None
+    assert told.gap == pytest.approx(0.5)
+    assert plain.under(Prompt("p", text="x"), RENDERED, (1,)) == plain.split
