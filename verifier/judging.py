@@ -138,7 +138,8 @@ class Judge:
     async def _evidence(self, prompt: Prompt, ref: Completion, spec: Completion, first: int) -> Evidence:
         tolerance = await self.tolerance()
         probed = next((again for again in self._again(prompt.id) if again.top is not None), None)
-        shaped = self.store.servers["ref"].abilities.shaped_logprobs
+        server = self.store.servers.get("ref")
+        shaped = server is not None and server.abilities.shaped_logprobs
         seen = from_probed_run(ref, probed, spec, first, tolerance, shaped=shaped) if probed else None
         rendering, before = self.store.rendering(prompt.id), (ref.ids or ())[:first]
         at_first = seen.under(prompt, rendering, before) if seen and rendering else None
