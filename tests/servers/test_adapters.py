@@ -27,6 +27,7 @@ from tests.servers.asking import (
 )
 from verifier.errors import ServerError
 from verifier.records import Message, Parameters, Prompt, Rendering
+from verifier.servers.http import MOST_ATTEMPTS
 from verifier.servers.protocol import Answer, Request, Server
 
 
@@ -150,12 +151,13 @@ class TestBrokenTokenizer:
     def test_it_is_asked_no_more_once_it_is_known_to_be_broken(self) -> None:
         async def work(server: Server) -> None:
             for name in "ab":
+                await server.render(CHAT)
                 await server.render(Prompt(name, text=f"{name} text", messages=CHAT.messages))
 
         with MockServer("sglang", faults=self.BROKEN) as server:
             with_server(server.url, work)
             first = [request.path for request in server.state.requests]
-            assert first.count("/tokenize") <= 6, "one question, and its repetitions"
+            assert first.count("/tokenize") == MOST_ATTEMPTS, "one question, and its repetitions"
 
 
 class TestGenerate:

@@ -204,6 +204,8 @@ class TestRefused:
         assert refusal(told, with_parameters(min_tokens=3)).kind == "parameter-refused"
         assert refusal(told, PROMPT) is told
         assert refusal(told, with_parameters(logit_bias={"3": 1.0})) is told
+        guided = ServerError("status-400", "Guided decoding is not enabled", "")
+        assert refusal(guided, with_parameters(json_schema=SCHEMA)).kind == "parameter-refused"
         down = ServerError("status-503", "min_tokens", "")
         assert refusal(down, with_parameters(min_tokens=3)) is down
 

@@ -68,26 +68,26 @@ def json_response(parameters: Parameters) -> dict[str, object]:
 
 def refusal(error: ServerError, prompt: Prompt) -> ServerError:
     """The error of a server that refused a request: of kind `REFUSED` where it names a parameter of the prompt."""
-    asked = shaping(prompt.parameters)
-    if error.kind not in {"status-400", "status-422"} or not any(
-        _WORDS[name] in error.message.lower() for name in asked
-    ):
+    asked, said = shaping(prompt.parameters), error.message.lower()
+    is_refused = error.kind in {"status-400", "status-422"}
+    if not is_refused or not any(word in said for name in asked for word in _WORDS[name]):
         return error
     return ServerError(
         REFUSED, f"It was refused with {' and '.join(asked)}: {error.message}", "Ask this prompt of another server."
     )
 
 
+_STRUCTURED = ("schema", "grammar", "structured", "guided")
 _WORDS = {
-    "ignore_eos": "eos",
-    "repetition_penalty": "penalt",
-    "presence_penalty": "penalt",
-    "frequency_penalty": "penalt",
-    "logit_bias": "bias",
-    "text_bias": "bias",
-    "min_tokens": "min_tokens",
-    "json_schema": "schema",
-    "grammar": "grammar",
-    "thinking_budget": "thinking",
+    "ignore_eos": ("eos",),
+    "repetition_penalty": ("penalt",),
+    "presence_penalty": ("penalt",),
+    "frequency_penalty": ("penalt",),
+    "logit_bias": ("bias",),
+    "text_bias": ("bias",),
+    "min_tokens": ("min_tokens", "min_new_tokens"),
+    "json_schema": _STRUCTURED,
+    "grammar": _STRUCTURED,
+    "thinking_budget": ("thinking", "reasoning"),
 }
 """What a server's own words about each parameter have in common, in lower case."""

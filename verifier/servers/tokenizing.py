@@ -77,7 +77,7 @@ class Texts:
             try:
                 ids = await self.template(prompt.messages, prompt.parameters)
             except ServerError as error:
-                if error.down or not (_refused(error) or error.kind == _BROKEN):
+                if error.down or not (_refused(error) or _not_offered(error)):
                     raise
                 if prompt.text is None:
                     if not _not_offered(error):
@@ -95,8 +95,6 @@ class Texts:
 
     async def template(self, messages: tuple[Message, ...], parameters: Parameters) -> tuple[int, ...]:
         """Ids of a conversation, the model's turn opened."""
-        if self._broken is not None:
-            raise self._broken
         body = conversation(messages, parameters) | {"add_generation_prompt": True, "add_special_tokens": False}
         return once(await self._ids(body), await self._specials())
 
@@ -119,22 +117,27 @@ class Texts:
 
     async def _encoded(self, text: str, *, special: bool) -> tuple[int, ...]:
         """Ids of a text, with or without what the tokenizer puts before it."""
-        if self._broken is None:
-            try:
-                return await self._ids({"prompt": text, "add_special_tokens": special})
-            except ServerError as error:
-                if error.kind != _BROKEN:
-                    raise
-                self._broken = error
-        ids = await self._encode(text) if self._encode is not None else None
-        if ids is None:
-            raise self._broken
+        try:
+            return await self._ids({"prompt": text, "add_special_tokens": special})
+        except ServerError as error:
+            ids = await self._encode(text) if error is self._broken and self._encode is not None else None
+            if ids is None:
+                raise
         return ids if special else ids[len(await self._specials()) :]
 
     async def _ids(self, body: dict[str, Any]) -> tuple[int, ...]:
+        if self._broken is not None:
+            raise self._broken
         if self.model is not None:
             body = {"model": self.model} | body
-        ids = fields.integers(fields.mapping(await self.http.ask("/tokenize", body)).get("tokens"))
+        try:
+            reply = await self.http.ask("/tokenize", body)
+        except ServerError as error:
+            if error.kind == _BROKEN:
+                # It is so for every text: nothing is asked again.
+                self._broken = error
+            raise
+        ids = fields.integers(fields.mapping(reply).get("tokens"))
         if ids is None:
             raise ServerError("no-token-ids", f"{self.http.url}/tokenize returned no token ids.", "Update the server.")
         return ids
