@@ -127,6 +127,25 @@ def test_what_only_the_speculative_server_refuses_is_left_out_too(check: Any, tm
     assert "Left out. It was refused with logit_bias" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
+def test_a_pair_that_the_reference_answers_alike_shows_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both servers may ignore a parameter alike, and then their answers are equal."""
+    prompts = tmp_path / "pairs.jsonl"
+    lines = [
+        {"id": "a1", "prompt": "The sea is", "tags": ["pair:a"]},
+        {"id": "a2", "prompt": "The sea is", "tags": ["pair:a"], "parameters": {"presence_penalty": 1.9}},
+        {"id": "b1", "prompt": "The sea is", "tags": ["pair:b"]},
+        {"id": "b2", "prompt": "The sea is", "tags": ["pair:b"], "parameters": {"logit_bias": {"300": -0.001}}},
+        {"id": "c1", "prompt": "The sea is", "tags": ["pair:c"]},
+    ]
+    prompts.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
+        words = ["check", "--spec", spec.url, "--ref", ref.url, "--prompts", str(prompts), "--max-tokens", "48"]
+        assert run([*words, "--out", str(tmp_path / "out")]) == 0
+    assert "In 1 of 2 pairs the parameters changed nothing in the reference's answer" in capsys.readouterr().err
+
+
 def test_when_everything_is_left_out_nothing_is_proven(check: Any) -> None:
     with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
         code, told = check(spec, ref, {"min_tokens": 8})

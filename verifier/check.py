@@ -27,6 +27,7 @@ from verifier.events import (
 )
 from verifier.golden import Run, Store
 from verifier.judging import Judge, is_open
+from verifier.pairs import without_effect
 from verifier.plan import Plan
 from verifier.records import (
     Arm,
@@ -206,7 +207,7 @@ class Check:
             self.tally.add_drafts(drafts)
         self.tally.measurement = self.store.measurement
         self.tally.rates.other_shape = bool(self.plan.noise_concurrency)
-        for finding in self.tally.findings():
+        for finding in [*self.tally.findings(), *without_effect(self.store, self.plan.prompts)]:
             self._note(finding)
         summary = self.tally.summary()
         self.store.append(summary)
