@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from verifier.compare.evidence import judge
-from verifier.evidence import TOP, View
 from verifier.records import Parameters, Prompt, Rendering, TokenLogprob
+from verifier.views import TOP, View
 
 PENALISED = Prompt("p", text="x", parameters=Parameters(presence_penalty=1.0))
 RENDERED = Rendering("p", "d", ids=(5,))

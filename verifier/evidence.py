@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from verifier.compare.evidence import beyond, judge
-from verifier.compare.shaping import depends_on_start, is_penalised, moved, plain, shaped_split, shaping
+from verifier.compare.evidence import judge
+from verifier.compare.shaping import depends_on_start, is_penalised, plain, shaping
 from verifier.compare.tolerance import FULL_SAMPLE, gap_change, measured
 from verifier.errors import ServerError
 from verifier.golden import Run
@@ -25,17 +25,9 @@ from verifier.records import (
     TokenLogprob,
     Tolerance,
 )
-from verifier.servers.protocol import Request, Server, TellsShaped
-
-TOP = 10
-"""Most likely tokens asked for at each position."""
-
-FIRST_BLOCK = 16
-LARGEST_BLOCK = 128
-"""Tokens that the reference regenerates at a time. It doubles while reference and answer agree."""
-
-MOST_SPLITS = 32
-"""Disagreements after which an answer needs no more evidence: rounding does not flip so many tokens of one answer."""
+from verifier.servers.protocol import Server, TellsShaped
+from verifier.views import TOP, View
+from verifier.walking import walk
 
 
 @dataclass(frozen=True)
@@ -52,58 +44,6 @@ class Evidence:
 
 
 NO_EVIDENCE = Evidence((), "none")
-
-
-@dataclass(frozen=True)
-class View:
-    """One distribution of the reference at a split, and what the two servers took there.
-
-    ``shaped`` tells whether it is of what the prompt's parameters left, or of the plain model.
-    """
-
-    split: Split
-    top: tuple[TokenLogprob, ...]
-    shaped: bool
-
-    @property
-    def moved(self) -> bool:
-        """Whether a parameter must have moved the reference off the speculative token."""
-        split = self.split
-        if split.at_least and len(self.top) < TOP:
-            # Where fewer tokens came than were asked for, the others are forbidden.
-            return True
-        return not self.shaped and moved(split.ref_token, split.spec_token, self.top, split.tolerance)
-
-    def under(self, prompt: Prompt, rendering: Rendering, answer: Sequence[int]) -> Split | None:
-        """The evidence under the prompt's parameters; ``answer`` is what both servers gave before."""
-        if self.shaped or not shaping(prompt.parameters):
-            return self.split
-        return shaped_split(self.split, self.top, prompt.parameters, rendering.bias, rendering.ids or (), answer)
-
-
-def from_probed_run(
-    ref: Completion, probed: Completion, spec: Completion, index: int, tolerance: Tolerance, *, shaped: bool = False
-) -> View | None:
-    """The evidence at the first split that a pass of the reference with logprobs holds already.
-
-    ``None`` when that pass took another way before the split (then it speaks of another prefix), or has no logprobs
-    there.
-
-    Args:
-        shaped: `Abilities.shaped_logprobs` of the reference.
-    """
-    if ref.ids is None or probed.ids is None or spec.ids is None or probed.top is None:
-        return None
-    if index >= len(spec.ids) or index >= len(probed.ids) or probed.ids[:index] != spec.ids[:index]:
-        return None
-    if probed.ids[index : index + 1] != ref.ids[index : index + 1]:
-        # Asked for logprobs, the reference said something else here: what it thinks then is not what it thought before.
-        return None
-    top = probed.top[index] if index < len(probed.top) else ()
-    if not top:
-        return None
-    ref_token = ref.ids[index] if index < len(ref.ids) else top[0].id
-    return View(judge(index, ref_token, spec.ids[index], top, tolerance.value, "reference-run"), top, shaped)
 
 
 async def plain_view(server: Server, rendering: Rendering, view: View, answer: tuple[int, ...]) -> View:
@@ -136,7 +76,7 @@ async def teacher_force(
         return NO_EVIDENCE
     if abilities.scoring == "prefill" and not shaping(prompt.parameters):
         return await _by_prefill(server, rendering.ids, spec.ids, first, tolerance)
-    return await _by_walking(server, prompt, rendering, spec.ids, first, tolerance)
+    return Evidence(await walk(server, prompt, rendering, spec.ids, first, tolerance), "all")
 
 
 async def without_parameters(
@@ -169,67 +109,6 @@ async def _by_prefill(
         if token.id != best.id:
             splits.append(judge(index, best.id, token.id, top, tolerance.value, "prefill"))
     return Evidence(tuple(splits), "all")
-
-
-async def _by_walking(
-    server: Server, prompt: Prompt, rendering: Rendering, spec_ids: tuple[int, ...], first: int, tolerance: Tolerance
-) -> Evidence:
-    assert rendering.ids is not None  # noqa: S101 - the caller looked
-    splits: list[Split] = []
-    at, block = first, FIRST_BLOCK
-    # Stop strings would end a regenerated answer in the middle; everything else is asked as it was before.
-    unstopped = Prompt(prompt.id, text=prompt.text, parameters=structs.replace(prompt.parameters, stop=()))
-    # The logprobs of an answer are the plain model's, which do not always tell why it picked its tokens.
-    asked = 0 if shaping(prompt.parameters) else TOP
-
-    def ids_before(place: int) -> tuple[int, ...]:
-        return (rendering.ids or ()) + spec_ids[:place]
-
-    def after(place: int, most: int, top: int) -> Request:
-        prefix = Rendering(rendering.prompt_id, rendering.digest, ids=ids_before(place), bias=rendering.bias)
-        # The first block is computed from nothing, as a view of its own. Later ones go on from what the server kept.
-        return Request(unstopped, prefix, most, top, reuse_prefix=place > first)
-
-    async def distribution(place: int) -> tuple[TokenLogprob, ...]:
-        if isinstance(server, TellsShaped) and not asked:
-            return await server.shaped_token(after(place, 1, 0), TOP)
-        return await server.next_token(ids_before(place), TOP)
-
-    def view(place: int, picked: int, top: tuple[TokenLogprob, ...]) -> Split:
-        split = judge(place, picked, spec_ids[place], top, tolerance.value, "one-token")
-        if asked or isinstance(server, TellsShaped):
-            return split
-        told = View(split, top, shaped=False).under(unstopped, rendering, spec_ids[:place])
-        return told or structs.replace(split, gap=0.0, at_least=True)
-
-    while at < len(spec_ids):
-        answer = await server.generate(after(at, min(block, len(spec_ids) - at), asked))
-        ids = answer.ids or ()
-        agreed = _common(ids, spec_ids[at:])
-        if agreed == len(ids) and ids:
-            at, block = at + agreed, min(2 * block, LARGEST_BLOCK)
-            continue
-        place = at + agreed
-        top = answer.top[agreed] if answer.top and agreed < len(answer.top) else ()
-        if not top:
-            top = await distribution(place)
-        # An answer that ended here does not always carry its end token; the distribution does.
-        picked = ids[agreed] if agreed < len(ids) else top[0].id
-        if picked != spec_ids[place]:
-            split = view(place, picked, top)
-            if beyond(split):
-                # Never blame on one view alone: this one may be a decode, the other is a prefill of the same prefix.
-                other = view(place, picked, await distribution(place))
-                split = min(split, other, key=lambda split: (split.at_least, split.gap))
-            splits.append(split)
-        if len(splits) >= MOST_SPLITS:
-            break
-        at, block = place + 1, FIRST_BLOCK
-    return Evidence(tuple(splits), "all")
-
-
-def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def merged(first: Split | None, walked: Evidence) -> Evidence:

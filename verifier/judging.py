@@ -19,8 +19,6 @@ from verifier.errors import ServerError
 from verifier.evidence import (
     NO_EVIDENCE,
     Evidence,
-    View,
-    from_probed_run,
     measure,
     merged,
     plain_view,
@@ -43,6 +41,7 @@ from verifier.records import (
     Tolerance,
 )
 from verifier.servers.protocol import Server
+from verifier.views import View, from_probed_run
 
 T = TypeVar("T")
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from verifier.capture import Pass
-from verifier.evidence import TOP
 from verifier.policy import Policy
 from verifier.prompts import Prompts
 from verifier.records import Arm
+from verifier.views import TOP
 
 Score = Literal["differing", "all", "none"]
 
