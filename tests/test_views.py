@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from verifier.compare.evidence import judge
-from verifier.records import Parameters, Prompt, Rendering, TokenLogprob
-from verifier.views import TOP, View
+from verifier.records import Completion, Parameters, Prompt, Rendering, TokenLogprob, Tolerance
+from verifier.views import TOP, View, from_probed_run
 
 PENALISED = Prompt("p", text="x", parameters=Parameters(presence_penalty=1.0))
 RENDERED = Rendering("p", "d", ids=(5,))
@@ -23,6 +24,17 @@ def test_a_token_that_is_missing_where_not_all_are_told_is_forbidden(shaped: boo
     assert view(0, 77, TOP - 1, shaped=shaped).moved
     assert not view(0, 77, TOP, shaped=shaped).moved
     assert not view(0, 3, TOP - 1, shaped=shaped).moved
+
+
+@pytest.mark.parametrize(("most", "forbidden"), [(3, False), (4, True)])
+def test_where_a_server_never_tells_more_nothing_is_forbidden(most: int, forbidden: bool) -> None:
+    first, second = (tuple(TokenLogprob(token, -0.5 * token - 0.5) for token in range(count)) for count in (most, 3))
+    ref = Completion("p", "ref", 0, "d", "x", "eos", ids=(9, 0))
+    spec = Completion("p", "spec", 0, "d", "y", "eos", ids=(9, 77))
+    probed = structs.replace(ref, run=1, top=(first, second))
+    seen = from_probed_run(ref, probed, spec, 1, Tolerance(0.3, "set", "high"))
+    assert seen is not None
+    assert seen.moved == forbidden
 
 
 def test_only_the_plain_model_tells_by_its_preference() -> None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from verifier.compare.alignment import Answer, align
 from verifier.compare.degeneration import Sign, degeneration
-from verifier.compare.evidence import beyond
+from verifier.compare.evidence import within
 from verifier.compare.fingerprints import LOSSY_SWITCH
 from verifier.compare.shaping import broken_promise, shaping
 from verifier.compare.speed import acceptance_length, accepted_in_a_loop, decode_speed
@@ -145,8 +145,12 @@ class Judge:
         evidence = merged(at_first, await self._asked_reference(prompt, spec, first))
         if not shaping(prompt.parameters):
             return evidence
+        explained = all(map(within, evidence.splits))
+        if explained and evidence.scored == "all":
+            # Asked with the parameters, the reference gives this answer: they took effect, or there was none to take.
+            return evidence
         is_moved = seen is not None and (seen.moved or (seen.shaped and await self._is_moved(prompt, seen, before)))
-        if is_moved or any(map(beyond, evidence.splits)):
+        if is_moved or not explained:
             # Something is wrong, or seems so: is it that the parameters had no effect?
             bare = await self._asked_without_parameters(prompt, spec)
             evidence = replace(evidence, moved=is_moved, without_parameters=bare)

@@ -17,19 +17,21 @@ TOP = 10
 class View:
     """One distribution of the reference at a split, and what the two servers took there.
 
-    ``shaped`` tells whether it is of what the prompt's parameters left, or of the plain model.
+    ``shaped`` tells whether it is of what the prompt's parameters left, or of the plain model; ``told`` how many tokens
+    the server tells of a position where it can.
     """
 
     split: Split
     top: tuple[TokenLogprob, ...]
     shaped: bool
+    told: int = TOP
 
     @property
     def moved(self) -> bool:
         """Whether a parameter must have moved the reference off the speculative token."""
         split = self.split
-        if split.at_least and len(self.top) < TOP:
-            # Where fewer tokens came than were asked for, the others are forbidden.
+        if split.at_least and len(self.top) < self.told:
+            # Where fewer tokens came than elsewhere, the others are forbidden.
             return True
         return not self.shaped and moved(split.ref_token, split.spec_token, self.top, split.tolerance)
 
@@ -62,4 +64,5 @@ def from_probed_run(
     if not top:
         return None
     ref_token = ref.ids[index] if index < len(ref.ids) else top[0].id
-    return View(judge(index, ref_token, spec.ids[index], top, tolerance.value, "reference-run"), top, shaped)
+    told = max(map(len, probed.top))
+    return View(judge(index, ref_token, spec.ids[index], top, tolerance.value, "reference-run"), top, shaped, told)
