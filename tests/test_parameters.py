@@ -11,7 +11,10 @@ import pytest
 
 from tests.mock_servers import MockServer, Wrong
 from verifier.cli import run
-from verifier.golden import Run
+from verifier.golden import Run, Store
+from verifier.records import SCHEMA_VERSION, Completion, Failure, Header, Prompt, Rendering
+from verifier.refused import refused, unrenderable
+from verifier.servers.parameters import REFUSED
 
 SPEC: dict[str, Any] = {"speculative": True, "options": {"takes-bias": True}}
 PENALTY = {"presence_penalty": 1.5}
@@ -62,6 +65,31 @@ def test_a_near_tie_of_what_a_parameter_left_is_no_fault(
     rows = [row for row in told["comparisons"] if row["cls"] != "exact"]
     assert len(rows) >= 3
     assert {(row["cause"], row["fault"]) for row in rows} == {("rounding", "none")}
+
+
+def test_what_the_reference_says_under_parameters_is_not_held_against_the_plain_model(
+    check: Any,
+) -> None:
+    """A short answer in which a penalty has one near-tie to decide may well be the plain model's own, too."""
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", wrong=Wrong(flip_at=3), **SPEC) as spec:
+        _, told = check(spec, ref, *[PENALTY] * 8, more=("--tolerance", "0.15"))
+        asked = [body for body in ref.state.posted("/completion") if body["n_predict"] > 1]
+    assert {row["cause"] for row in told["comparisons"]} == {"none", "rounding"}
+    assert {body["presence_penalty"] for body in asked} == {1.5}
+
+
+def test_what_was_refused_after_it_was_rendered_is_asked_again(tmp_path: Path) -> None:
+    """When a run goes on, the server may have been started in another way."""
+    prompts = [Prompt("early", text="x"), Prompt("late", text="x")]
+    header = Header(SCHEMA_VERSION, "t", "2026-11-30T09:00:00Z", "check", "s", "d", {})
+    with Store(tmp_path / "run.jsonl", header) as store:
+        store.append(Rendering("late", "d", ids=(1,)))
+        for prompt in prompts:
+            store.append(Failure(prompt.id, "spec", 0, REFUSED, "It takes no bias."))
+        assert unrenderable(store, prompts).keys() == {"early"}
+        assert refused(store, prompts).keys() == {"early", "late"}
+        store.append(Completion("late", "spec", 0, "d", "x", "eos"))
+        assert refused(store, prompts).keys() == {"early"}
 
 
 @pytest.mark.parametrize("parameters", [PENALTY, {"repetition_penalty": 1.6}, {"logit_bias": {"300": 4.0}}])

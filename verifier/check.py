@@ -5,6 +5,7 @@ Each stage writes what it learned to the run's file and emits events; handlers d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from msgspec import structs
@@ -33,6 +34,7 @@ from verifier.records import (
     Arm,
     Comparison,
     Drafts,
+    Failure,
     Finding,
     Fingerprint,
     Prompt,
@@ -40,7 +42,7 @@ from verifier.records import (
     SpeculationSettings,
     Summary,
 )
-from verifier.refused import findings, refused, without_refused
+from verifier.refused import findings, refused, unrenderable, without
 from verifier.servers.protocol import Counters, Server
 from verifier.stale import Without, fit
 
@@ -74,9 +76,9 @@ class Check:
         await self._identify()
         self._take_golden()
         await self._render()
-        self._leave_out_refused()
+        self._leave_out(unrenderable(self.store, self.plan.prompts))
         await self._generate()
-        self._leave_out_refused()
+        self._leave_out(refused(self.store, self.plan.prompts))
         await self._compare_rest()
         await self._identify_again()
         return self._summarise()
@@ -88,7 +90,7 @@ class Check:
         """
         for arm, server in self._servers():
             await identify(arm, server, self.store, self.emit)
-        self._leave_out_refused()
+        self._leave_out(refused(self.store, self.plan.prompts))
         self.emit(StageStarted("compare", len(self.plan.prompts)))
         for prompt in self.plan.prompts:
             comparison = self.store.comparison(prompt.id)
@@ -134,11 +136,11 @@ class Check:
         self.plan = self.judge.plan = replace(self.plan, prompts=Without(self.plan.prompts, fits.fresh))
         copy_golden(self.golden, self.plan, self.store)
 
-    def _leave_out_refused(self) -> None:
+    def _leave_out(self, refusals: Mapping[str, Failure]) -> None:
         """A prompt that one of the servers cannot be asked as it is has no verdict, and fails nothing."""
-        for finding in findings(refused(self.store, self.plan.prompts)):
+        for finding in findings(refusals):
             self._note(finding)
-        self.plan = self.judge.plan = replace(self.plan, prompts=without_refused(self.plan.prompts, self.store))
+        self.plan = self.judge.plan = replace(self.plan, prompts=without(self.plan.prompts, refusals))
 
     def _compare_servers(self) -> list[Finding]:
         ref, spec = self.store.servers.get("ref"), self.store.servers.get("spec")
@@ -270,16 +272,17 @@ async def record(server: Server, plan: Plan, store: Store, emit: Handler) -> int
     """Record the reference's answers into a golden; returns how many prompts failed."""
     await identify("ref", server, store, emit)
     await render(server, "ref", plan.prompts, store, emit)
-    askable = without_refused(plan.prompts, store)
+    askable = without(plan.prompts, unrenderable(store, plan.prompts))
     for job in plan.passes("ref"):
         await capture(server, job, askable, store, emit)
     judge = Judge(plan, store, None, server, lambda finding: emit(Found(finding)), lambda why: emit(Waiting(why)))
     await judge.measure()
-    for finding in findings(refused(store, plan.prompts)):
+    left_out = refused(store, plan.prompts)
+    for finding in findings(left_out):
         emit(Found(finding))
     return sum(
         any(not store.has_completion("ref", prompt.id, job.run) for job in plan.passes("ref"))
-        for prompt in without_refused(askable, store)
+        for prompt in without(askable, left_out)
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from verifier.golden import Run
 from verifier.prompts import Prompts
@@ -11,6 +11,14 @@ from verifier.servers.parameters import REFUSED
 from verifier.stale import Without, named_ids
 
 ARMS: tuple[Arm, Arm] = ("ref", "spec")
+
+
+def unrenderable(run: Run, prompts: Iterable[Prompt]) -> dict[str, Failure]:
+    """The prompts that were refused before anything was asked, by id.
+
+    Those that were refused later are asked again when a run goes on: the server may take them now.
+    """
+    return {name: failure for name, failure in refused(run, prompts).items() if not run.has_rendering(name)}
 
 
 def refused(run: Run, prompts: Iterable[Prompt]) -> dict[str, Failure]:
@@ -39,9 +47,8 @@ def findings(failures: Mapping[str, Failure]) -> list[Finding]:
     ]
 
 
-def without_refused(prompts: Prompts, run: Run) -> Prompts:
-    """The prompts that were not refused."""
-    left_out = refused(run, prompts)
+def without(prompts: Prompts, left_out: Collection[str]) -> Prompts:
+    """The prompts whose ids are not among those left out."""
     if not left_out:
         return prompts
-    return Without(prompts, {prompt.id for prompt in prompts} - left_out.keys())
+    return Without(prompts, {prompt.id for prompt in prompts} - set(left_out))
