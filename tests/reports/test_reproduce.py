@@ -82,6 +82,19 @@ def test_parameters_are_asked_for_as_they_were(
     assert sampling["temperature"] == 0
 
 
+@pytest.mark.parametrize(("engine", "extra"), [("openai", False), ("sglang", True), ("vllm", True)])
+def test_a_plain_server_is_asked_in_openais_own_fields(tmp_path: Path, engine: str, extra: bool) -> None:
+    rendering = Rendering("p", "", None, None, (Message("user", "Hello"),))
+    built = builder.Built(tmp_path / "run.jsonl")
+    built.add(ServerRecord("ref", "http://127.0.0.1:1/", Fingerprint(engine, model="m"), Abilities()))
+    with built.finish() as run:
+        address, body = asked(curl(run, "ref", rendering, 7))
+    assert address.endswith("/v1/chat/completions")
+    assert body["max_tokens"] == 7
+    assert ("min_p" in body) == ("ignore_eos" in body) == extra
+    assert ("stop" in body) == extra
+
+
 def test_any_prompt_survives_the_shell(sample: Run) -> None:
     rendering = Rendering("p", "", None, None, (Message("user", f"it's {builder.HOSTILE}\n$(true) `true` 你好"),))
     command = curl(sample, "ref", rendering, 7)

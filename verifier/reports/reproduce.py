@@ -10,7 +10,7 @@ from verifier.golden import Run
 from verifier.records import Alignment, Arm, Completion, Prompt, Rendering
 from verifier.reports.untrusted import visible
 from verifier.servers import llamacpp, sglang, tensorrt_llm, vllm
-from verifier.servers.completions import CHAT, COMPLETIONS, common_sampling, engine_sampling
+from verifier.servers.completions import CHAT, COMPLETIONS, common_sampling
 from verifier.servers.llamacpp import LlamaCpp
 from verifier.servers.parameters import json_response
 from verifier.servers.protocol import Request
@@ -119,23 +119,39 @@ def _request(
     if prompt is None:
         if rendering.messages is None:
             return None
-        body = engine_sampling(request) | conversation(rendering.messages, parameters)
-        return CHAT, {**_named(name), **body, "max_tokens": max_tokens}
+        return CHAT, _chat(engine, name, request) | conversation(rendering.messages, parameters)
     if engine == SGLang.engine:
         asked = {"input_ids": prompt} if isinstance(prompt, list) else {"text": prompt}
         return "/generate", {**asked, "sampling_params": sglang.sampling(max_tokens, request)}
     if engine == LlamaCpp.engine:
-        body = {"prompt": prompt, "n_predict": max_tokens, "return_tokens": True, "cache_prompt": False}
-        body |= {"stop": parameters.stop, **llamacpp.greedy(parameters)}
+        body: dict[str, Any] = {"prompt": prompt, "n_predict": max_tokens, "return_tokens": True, "cache_prompt": False}
+        body |= {"stop": list(parameters.stop)} | llamacpp.greedy(parameters)
         return "/completion", body | llamacpp.choosing(parameters, rendering.bias, llamacpp.THINKING[0])
     if engine == VLLM.engine:
         body = vllm.sampling(name, request)
     elif engine == TensorRTLLM.engine:
         body = tensorrt_llm.sampling(name, request)
     else:
-        body = _named(name) | common_sampling(request) | json_response(parameters)
+        body = _plain(name, request)
     return COMPLETIONS, body | {"prompt": prompt, "max_tokens": max_tokens}
 
 
-def _named(model: str | None) -> dict[str, Any]:
-    return {"model": model} if model is not None else {}
+def _chat(engine: str, model: str | None, request: Request) -> dict[str, Any]:
+    """The fields of a chat request, but for its messages."""
+    limit = {"max_tokens": request.max_tokens}
+    if engine == SGLang.engine:
+        return sglang.chat_sampling(request)
+    if engine == VLLM.engine:
+        return vllm.sampling(model, request) | limit
+    if engine == TensorRTLLM.engine:
+        return tensorrt_llm.chat_sampling(model, request) | limit
+    return _plain(model, request) | limit
+
+
+def _plain(model: str | None, request: Request) -> dict[str, Any]:
+    """OpenAI's own fields and no other: servers of that kind may refuse what they do not know."""
+    body = ({"model": model} if model is not None else {}) | common_sampling(request)
+    if not body["stop"]:
+        # Some servers take no empty list.
+        del body["stop"]
+    return body | json_response(request.prompt.parameters)

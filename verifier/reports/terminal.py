@@ -104,7 +104,8 @@ class Terminal:
             self._say(f"{failure.prompt_id} ({SIDES[failure.arm]}): {failure.message} {failure.advice}", "magenta")
         elif isinstance(event, Found):
             finding = event.finding
-            about = f"{finding.prompt_id}: " if finding.prompt_id else ""
+            named = not finding.prompt_id or finding.prompt_id in finding.message
+            about = "" if named else f"{finding.prompt_id}: "
             self._say(f"{finding.severity}: {about}{finding.message}", "yellow")
 
     def _say(self, line: str, style: str = "") -> None:

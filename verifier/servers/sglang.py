@@ -172,22 +172,9 @@ class SGLang:
 
     async def _chat(self, request: Request) -> Answer:
         """Messages that this version cannot give the ids of."""
-        parameters = request.prompt.parameters
-        body = common_sampling(request) | {
-            "model": "default",
-            "max_tokens": request.max_tokens,
-            "top_k": -1,
-            "min_p": 0.0,
-            "repetition_penalty": parameters.repetition_penalty,
-            "min_tokens": request.min_tokens,
-            "ignore_eos": parameters.ignore_eos,
-            "skip_special_tokens": False,
-            **json_response(parameters),
-            **({"ebnf": parameters.grammar} if parameters.grammar else {}),
-            **_budget(parameters),
-        }
-        asked = conversation(request.rendering.messages or (), parameters) | chat_logprobs(request.top_logprobs)
-        return await ask(self.http, CHAT, body | asked, request)
+        messages, parameters = request.rendering.messages or (), request.prompt.parameters
+        asked = conversation(messages, parameters) | chat_logprobs(request.top_logprobs)
+        return await ask(self.http, CHAT, chat_sampling(request) | asked, request)
 
     async def next_token(self, ids: tuple[int, ...], top: int) -> tuple[TokenLogprob, ...]:
         await self.vocabulary.check(ids, self.http.url)
@@ -271,6 +258,24 @@ def sampling(max_tokens: int, request: Request | None = None) -> dict[str, Any]:
         "skip_special_tokens": False,
         "spaces_between_special_tokens": True,
         "no_stop_trim": False,
+    }
+
+
+def chat_sampling(request: Request) -> dict[str, Any]:
+    """The fields of a chat request, but for its messages."""
+    parameters = request.prompt.parameters
+    return common_sampling(request) | {
+        "model": "default",
+        "max_tokens": request.max_tokens,
+        "top_k": -1,
+        "min_p": 0.0,
+        "repetition_penalty": parameters.repetition_penalty,
+        "min_tokens": request.min_tokens,
+        "ignore_eos": parameters.ignore_eos,
+        "skip_special_tokens": False,
+        **json_response(parameters),
+        **({"ebnf": parameters.grammar} if parameters.grammar else {}),
+        **_budget(parameters),
     }
 
 

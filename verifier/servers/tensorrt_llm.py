@@ -130,7 +130,7 @@ class TensorRTLLM:
         await self._ready()
         parameters, rendering = request.prompt.parameters, request.rendering
         if rendering.messages is not None and rendering.ids is None:
-            body = self._chat_sampling(request) | conversation(rendering.messages, parameters)
+            body = chat_sampling(self._model, request) | conversation(rendering.messages, parameters)
             if request.top_logprobs:
                 body |= {"logprobs": True, "top_logprobs": request.top_logprobs}
             return await ask(self.http, CHAT, body | {"max_tokens": request.max_tokens}, request)
@@ -145,12 +145,6 @@ class TensorRTLLM:
         if isinstance(answer.stop, int):
             self._ends.add(answer.stop)
         return bounded(answer, request.max_tokens, set() if parameters.ignore_eos else self._ends)
-
-    def _chat_sampling(self, request: Request) -> dict[str, Any]:
-        body = sampling(self._model, request)
-        # The chat request has no switch between ids and text.
-        del body["detokenize"]
-        return body
 
     async def next_token(self, ids: tuple[int, ...], top: int) -> tuple[TokenLogprob, ...]:
         raise ServerError(
@@ -194,4 +188,11 @@ def sampling(model: str | None, request: Request | None = None) -> dict[str, Any
         body["response_format"] = {"type": "ebnf", "ebnf": parameters.grammar}
     if parameters.thinking_budget is not None:
         body["thinking_token_budget"] = parameters.thinking_budget
+    return body
+
+
+def chat_sampling(model: str | None, request: Request) -> dict[str, Any]:
+    """As `sampling`; a chat request has no switch between ids and text."""
+    body = sampling(model, request)
+    del body["detokenize"]
     return body
