@@ -1,15 +1,14 @@
-"""Large reports stay quick: ten thousand prompts, and answers of 131,072 tokens."""
+"""Large reports stay usable: ten thousand prompts, and answers of 131,072 tokens. `benchmarks.report` times them."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.chromium import filtering_ms, first_paint_ms, until
+from tests.browser.chromium import until
 from tests.reports import volume
 from verifier.golden import Run
 from verifier.reports.html import write_html
@@ -17,51 +16,47 @@ from verifier.reports.html import write_html
 if TYPE_CHECKING:
     from tests.browser.conftest import Open
 
-# The seconds and milliseconds are those that the report promises on two cores.
 pytestmark = pytest.mark.slow
+
+PROMPTS = 10_000
+DIFFERING = 20
+"""One prompt of so many differs."""
+SHOWN = "document.querySelectorAll('.p:not([hidden])').length"
 
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    with volume.many(tmp_path_factory.mktemp("many") / "run.jsonl") as run:
+    with volume.many(tmp_path_factory.mktemp("many") / "run.jsonl", PROMPTS, differing=DIFFERING) as run:
         yield run
 
 
 def test_ten_thousand_prompts(many: Run, page_of: Open, tmp_path: Path) -> None:
     target = tmp_path / "report.html"
-    start = time.monotonic()
     write_html(many, target)
-    assert time.monotonic() - start < 20
-    assert target.stat().st_size <= 25_000_000
+    assert target.stat().st_size <= 2_500 * PROMPTS
     page = page_of(target)
-    assert first_paint_ms(page) < 1500
-    until(page, "document.documentElement.dataset.ready", 60)
-    for action in (
-        "document.querySelector('[name=outcome][value=exact]').click();",
-        "const s = document.getElementById('by-category'); s.selectedIndex = 2 - s.selectedIndex;"
-        "s.dispatchEvent(new Event('change', { bubbles: true }));",
-    ):
-        # The best of four, as other work on the machine is not the report's; every second one shows all again.
-        assert min(max(filtering_ms(page, action), filtering_ms(page, action)) for _ in range(4)) < 200
+    until(page, "document.documentElement.dataset.ready", 120)
+    # What a filter has to go through: few elements a prompt, though every answer has 512 tokens.
+    assert page.evaluate("document.querySelectorAll('*').length") <= 20 * PROMPTS
+    exact = "document.querySelector('[name=outcome][value=exact]').click()"
+    for shown in (PROMPTS // DIFFERING, PROMPTS):
+        page.evaluate(exact)
+        until(page, f"{SHOWN} === {shown}")
+    page.evaluate(
+        "const s = document.getElementById('by-category'); s.value = '=chat';"
+        "s.dispatchEvent(new Event('change', { bubbles: true }));"
+    )
+    chats = range(volume.CATEGORIES.index("chat"), PROMPTS, len(volume.CATEGORIES))
+    until(page, f"{SHOWN} === {len(chats)}")
 
 
 def test_the_longest_answers(page_of: Open, tmp_path: Path) -> None:
     with volume.long(tmp_path / "run.jsonl") as run:
         write_html(run, tmp_path / "report.html")
     page = page_of(tmp_path / "report.html")
-    assert first_paint_ms(page) < 1500
-    until(page, "document.documentElement.dataset.ready", 60)
+    until(page, "document.documentElement.dataset.ready", 120)
     page.evaluate("for (const fold of document.querySelectorAll('.fold')) fold.open = true")
-    slowest = page.evaluate(
-        """async () => {
-          let slowest = 0;
-          for (let turn = 0; turn < 30; turn++) {
-            const start = performance.now();
-            scrollBy(0, 5000);
-            await new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
-            slowest = Math.max(slowest, performance.now() - start);
-          }
-          return slowest;
-        }"""
-    )
-    assert slowest < 1000
+    # Unfolded, the page has an element for each of some hundred differences, not one for each token.
+    assert page.evaluate("document.querySelectorAll('*').length") <= 20_000
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    until(page, "scrollY > 5000")

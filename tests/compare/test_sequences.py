@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import time
 import tracemalloc
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -400,22 +400,38 @@ def test_exact_under_any_budget(pair: tuple[list[int], list[int]], cells: int) -
         assert diff(spec, ref) == tuple(edit.mirrored() for edit in edits)
 
 
-def test_repeats_that_anchor_again_and_again_stay_bounded() -> None:
-    # Each round finds only what has become unique: without a bound on rounds this would be quadratic.
-    ref = [value for step in range(3000) for value in (*range(12), step + 100)]
-    spec = [value for step in range(3000) for value in (*range(12), step + 4000)]
-    start = time.perf_counter()
+def test_repeats_that_anchor_again_and_again_stay_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every block comes twice. The only one that comes once parts the second block from its twin, that one the third
+    # from its own, and so on: one round a block, each through all that is left, if nothing bounds the rounds.
+    width, blocks = 32, 300
+
+    def answer(noise: int) -> list[int]:
+        order = [1, 0, *(number for block in range(1, blocks) for number in (block + 1, block))]
+        units: list[int] = []
+        for place, block in enumerate(order):
+            units += [*range(block * width, (block + 1) * width), noise + place]
+        return units
+
+    ref, spec = answer(100_000), answer(200_000)
+    searched = 0
+
+    def counted(first: Any, second: Any, gap: Any) -> Any:
+        nonlocal searched
+        searched += gap.ref_end - gap.ref_start
+        return original(first, second, gap)
+
+    original = sequences._anchors_of_gap
+    monkeypatch.setattr(sequences, "_anchors_of_gap", counted)
     assert_sound(ref, spec, diff(ref, spec))
-    assert time.perf_counter() - start < 5
+    assert searched <= sequences.ROUNDS * len(ref)
 
 
 @pytest.mark.slow
-def test_millions_of_units_take_bounded_time_and_memory() -> None:
+def test_millions_of_units_take_bounded_memory() -> None:
     rng = np.random.default_rng(1)
     size = 3_000_000
     ref = rng.integers(0, 1000, size)
     tracemalloc.start()
-    start = time.perf_counter()
     assert diff(ref, ref.copy()) == ()  # type: ignore[arg-type]
     scattered = ref.copy()
     scattered[::100_000] = 2000
@@ -425,6 +441,5 @@ def test_millions_of_units_take_bounded_time_and_memory() -> None:
     assert not unrelated[-1].refined
     loop, other = np.arange(size) % 7, np.arange(size) % 11
     assert_sound(loop.tolist(), other.tolist(), diff(loop, other))  # type: ignore[arg-type]
-    assert time.perf_counter() - start < 120
     assert tracemalloc.get_traced_memory()[1] < 2e9
     tracemalloc.stop()
