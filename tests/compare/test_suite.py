@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from verifier.compare.speed import acceptance_length, accepted_in_a_loop, decode_speed
 from verifier.compare.suite import Tally
@@ -77,6 +78,34 @@ def test_equal_answers_without_proven_drafting_are_inconclusive(spec: Completion
     summary = tally(EXACT, spec=spec).summary()
     assert (summary.verdict, summary.exit_code) == ("INCONCLUSIVE", 3)
     assert word in summary.sentence
+
+
+def late(ref: str, spec: str) -> tuple[Comparison, Completion, Completion]:
+    """An answer that goes on after its end, and the texts of both sides."""
+    return (
+        comparison("near-lossless" if ref == spec else "diverged", "stop-handling", "speculation"),
+        Completion("p", "ref", 0, "d", ref, "stop"),
+        replace(answer(), text=spec),
+    )
+
+
+def test_blame_is_told_with_its_causes() -> None:
+    counted = tally(EXACT, WRONG, comparison("diverged", "degeneration", "speculation"), WRONG, ROUNDED)
+    assert counted.summary().sentence == (
+        "3 answers of 5 differ by speculation's fault (2 wrong-token, 1 degeneration): "
+        "the reference would not have given them."
+    )
+
+
+def test_a_blame_that_leaves_every_text_as_it_is_says_so() -> None:
+    counted = tally(EXACT)
+    counted.add(*late("go ", "go "))
+    assert counted.summary().sentence == (
+        "1 answer of 2 differs by speculation's fault (1 stop-handling): "
+        "their texts are the reference's, but not their tokens or how they end."
+    )
+    counted.add(*late("go ", "go END"))
+    assert counted.summary().sentence.endswith("(2 stop-handling): the reference would not have given them.")
 
 
 def test_an_invalid_finding_outranks_everything() -> None:

@@ -92,7 +92,17 @@ def test_t07a_surplus_ids_after_a_stop_string_are_stop_handling() -> None:
     spec = completion("spec", ["go", " ", "EN", "D"], finish="stop", text="go ")
     ruling = decide(case(ref, spec, stop=("END",)))
     assert (ruling.cause, ruling.fault, ruling.rule) == ("stop-handling", "speculation", "stop-handling")
-    assert "2 tokens after its end" in ruling.reason
+    assert ruling.cls == "near-lossless"
+    assert ruling.reason.startswith("The speculative answer has 2 tokens after its end;")
+    assert ruling.reason.endswith("and so are the texts.")
+
+
+def test_a_token_after_the_end_that_shows_in_the_text_is_a_divergence() -> None:
+    ref = completion("ref", ["go", " "], finish="stop")
+    spec = completion("spec", ["go", " ", "END"], finish="length", text="go END")
+    ruling = decide(case(ref, spec, stop=("END",)))
+    assert (ruling.cls, ruling.cause, ruling.fault) == ("diverged", "stop-handling", "speculation")
+    assert "texts" not in ruling.reason
 
 
 def test_t07b_end_token_passed_over_is_stop_handling() -> None:

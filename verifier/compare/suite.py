@@ -29,6 +29,10 @@ class Tally:
     classes: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
+    blamed: Counter[str] = field(default_factory=Counter)
+    """Causes of what is speculation's fault."""
+    blamed_text: int = 0
+    """Of those, the answers whose text differs too."""
     repeated: int = 0
     asked_twice: int = 0
     drafted: int = 0
@@ -77,6 +81,9 @@ class Tally:
         if comparison.cls not in {"exact", "error"}:
             self.causes[comparison.cause] += 1
             self.faults[comparison.fault] += 1
+            if comparison.fault == "speculation":
+                self.blamed[comparison.cause] += 1
+                self.blamed_text += ref is None or spec is None or ref.text != spec.text
         if comparison.ref_repeats is not None:
             self.asked_twice += 1
             self.repeated += comparison.ref_repeats
@@ -184,10 +191,7 @@ class Tally:
         if self.faults["comparison"]:
             return "INVALID", "The two servers were not asked the same thing."
         if self.faults["speculation"]:
-            return "LOSSY", (
-                f"{_answers(self.faults['speculation'])} of {self.total} differ by speculation's fault: "
-                "the reference would not have given them."
-            )
+            return "LOSSY", self._blamed()
         if self.classes["error"]:
             return "INCONCLUSIVE", (
                 f"{self.classes['error']} of {self.total} prompts were not answered by both servers. "
@@ -220,6 +224,15 @@ class Tally:
         if self.differing:
             return "NEAR-LOSSLESS", self._explained()
         return "LOSSLESS", f"All {self.total} answers are the same, and drafts were verified."
+
+    def _blamed(self) -> str:
+        count = self.faults["speculation"]
+        causes = ", ".join(f"{number} {cause}" for cause, number in self.blamed.most_common())
+        head = f"{_answers(count)} of {self.total} {'differs' if count == 1 else 'differ'} by speculation's fault"
+        tail = "the reference would not have given them."
+        if not self.blamed_text:
+            tail = "their texts are the reference's, but not their tokens or how they end."
+        return f"{head} ({causes}): {tail}"
 
     def _explained(self) -> str:
         """One sentence on differences that rounding explains, with the numbers that it rests on."""

@@ -135,11 +135,13 @@ def stop_handling(case: Case) -> Ruling | None:
     surplus = next((one for one in case.structure.surplus if one.arm == "spec"), None)
     if surplus is not None:
         same_text = case.ref.text == case.spec.text and case.ref.finish == case.spec.finish
+        tokens = "1 token" if surplus.count == 1 else f"{surplus.count} tokens"
         return Ruling(
             "near-lossless" if same_text else "diverged",
             "stop-handling",
             "speculation",
-            f"The speculative answer has {surplus.count} tokens after its end; up to there the tokens are equal.",
+            f"The speculative answer has {tokens} after its end; up to there the tokens are equal"
+            + (", and so are the texts." if same_text else "."),
         )
     only_ref = any(one.arm == "ref" for one in case.structure.surplus)
     return Ruling(

@@ -191,6 +191,9 @@ def one_line(server: ServerRecord) -> str:
     return ", ".join(facts)
 
 
+UNKNOWN = "–"
+
+
 @dataclass(frozen=True)
 class Column:
     """A column of the table of prompts. ``from_width`` is the terminal width (cells) from which on it is shown."""
@@ -220,9 +223,35 @@ def columns(width: int) -> list[Column]:
 
 def tables(run: Run, summary: Summary, width: int) -> list[RenderableType]:
     """The table of prompts and, below it, the first difference of each that differs; ``width`` in cells."""
-    shown_columns = columns(width)
+    everything = sum(summary.counts.values()) <= MOST_ROWS
+    left_out = 0
+    rows: list[list[Text]] = []
+    details: list[RenderableType] = []
+    room = columns(width)
+    for comparison in run.comparisons():
+        if not everything and comparison.cls == "exact":
+            continue
+        if len(rows) >= MOST_ROWS:
+            left_out += 1
+            continue
+        rows.append([column.cell(comparison) for column in room])
+        if comparison.cls != "exact":
+            details += _detail(comparison, width)
+    parts: list[RenderableType] = [Text(), _table(room, rows), *details]
+    if left_out:
+        parts.append(Text(f"… and {left_out} more that differ: see the report."))
+    return parts
+
+
+def _table(room: list[Column], rows: list[list[Text]]) -> Table:
+    """The rows, without the columns of numbers that the servers told nothing of."""
     table = Table(box=None, header_style="bold", padding=(0, 1))
-    for column in shown_columns:
+    kept = [
+        place
+        for place, column in enumerate(room)
+        if not column.number or any(row[place].plain not in {"", UNKNOWN} for row in rows)
+    ]
+    for column in (room[place] for place in kept):
         table.add_column(
             column.name,
             justify="right" if column.number else "left",
@@ -232,27 +261,13 @@ def tables(run: Run, summary: Summary, width: int) -> list[RenderableType]:
             overflow="ellipsis",
             min_width=12 if column.name == "prompt" else None,
         )
-    everything = sum(summary.counts.values()) <= MOST_ROWS
-    shown = left_out = 0
-    details: list[RenderableType] = []
-    for comparison in run.comparisons():
-        if not everything and comparison.cls == "exact":
-            continue
-        if shown >= MOST_ROWS:
-            left_out += 1
-            continue
-        shown += 1
-        table.add_row(*(column.cell(comparison) for column in shown_columns))
-        if comparison.cls != "exact":
-            details += _detail(comparison, width)
-    parts: list[RenderableType] = [Text(), table, *details]
-    if left_out:
-        parts.append(Text(f"… and {left_out} more that differ: see the report."))
-    return parts
+    for row in rows:
+        table.add_row(*(row[place] for place in kept))
+    return table
 
 
 def _number(value: float | None) -> Text:
-    return Text("–" if value is None else f"{value:.1f}")
+    return Text(UNKNOWN if value is None else f"{value:.1f}")
 
 
 def _where(comparison: Comparison) -> str:

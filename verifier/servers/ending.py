@@ -86,5 +86,6 @@ async def after_stop(answer: Answer, decode: Decode) -> Answer:
         late += 1
     if not late:
         return answer
-    notes = (*answer.notes, f"goes on for {late} ids after its stop string")
+    tokens = "1 token" if late == 1 else f"{late} tokens"
+    notes = (*answer.notes, f"goes on for {tokens} after its stop string")
     return replace(answer, surplus=max(late, answer.surplus), notes=notes)
