@@ -26,6 +26,7 @@ SIZES = {
     "parameters": 82,
     "seed8": 8,
     "tasks": 166,
+    "tools": 12,
     "unicode": 40,
 }
 KEYS = ["id", "category", "language", "prompt", "messages", "max_tokens", "tags", "parameters"]
@@ -94,7 +95,7 @@ def test_every_prompt_runs_with_and_without_a_chat_template(name: str) -> None:
     for prompt in prompts(name):
         assert prompt.text
         assert prompt.messages
-        assert prompt.messages[-1].role == "user"
+        assert prompt.messages[-1].role in {"user", "tool"}
         assert prompt.language
         assert prompt.id.startswith(f"{prompt.category}-")
         # A space at the end makes the next token an unusual one.
@@ -109,17 +110,17 @@ def test_no_text_comes_twice_but_in_pairs_and_ladders(name: str) -> None:
         return
     alone = [prompt for prompt in prompts(name) if not any(tag.startswith(PAIR) for tag in prompt.tags)]
     assert max(Counter(prompt.text for prompt in alone).values()) == 1
-    assert max(Counter(prompt.messages for prompt in alone).values()) == 1
+    assert max(Counter(map(str, (prompt.messages for prompt in alone))).values()) == 1
     texts = Counter(prompt.text for prompt in prompts(name))
     assert max(texts.values()) == 1, "a base model would be asked the same twice"
 
 
 def test_no_text_is_in_two_sets() -> None:
-    where: dict[object, set[str]] = defaultdict(set)
+    where: dict[str | None, set[str]] = defaultdict(set)
     for name in SIZES:
         for prompt in prompts(name):
             where[prompt.text].add(name)
-            where[prompt.messages].add(name)
+            where[str(prompt.messages)].add(name)
     assert [found for found in where.values() if len(found) > 1] == []
 
 
@@ -166,7 +167,21 @@ def test_parameters_is_pairs_throughout() -> None:
 def test_parameters_has_every_parameter_that_chooses_tokens() -> None:
     """But for biases by id, which are of one vocabulary."""
     used = {name for prompt in prompts("parameters") for name in shaping(prompt.parameters)}
-    assert used == set(Parameters.__struct_fields__) - {"stop", "chat_template_kwargs", "logit_bias"}
+    assert used == set(Parameters.__struct_fields__) - {"stop", "chat_template_kwargs", "tools", "logit_bias"}
+
+
+def test_tools_are_told_by_the_template_and_in_the_raw_text() -> None:
+    for prompt in prompts("tools"):
+        assert prompt.messages
+        names = [tool["function"]["name"] for tool in prompt.parameters.tools]
+        assert names
+        assert any(name in (prompt.text or "") for name in names)
+        assert not any(message.role == "system" for message in prompt.messages)
+        calls = [call["id"] for message in prompt.messages for call in message.tool_calls]
+        assert calls == [message.tool_call_id for message in prompt.messages if message.role == "tool"]
+        assert ("after-a-result" in prompt.tags) == (prompt.messages[-1].role == "tool")
+        for message in prompt.messages:
+            assert all(json.loads(call["function"]["arguments"]) is not None for call in message.tool_calls)
 
 
 def test_endings_has_every_limit_from_one_to_five() -> None:

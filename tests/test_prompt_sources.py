@@ -267,6 +267,24 @@ def test_a_batch_request_keeps_what_chooses_tokens(tmp_path: Path) -> None:
     assert plain.parameters == Parameters()
 
 
+def test_a_batch_request_keeps_its_tools_and_the_calls_so_far(tmp_path: Path) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Łódź"}'}}
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+    messages = [
+        *HELLO,
+        {"role": "assistant", "content": None, "tool_calls": [call], "refusal": None},
+        {"role": "tool", "tool_call_id": "c1", "name": "weather", "content": [{"type": "text", "text": "rain"}]},
+    ]
+    (prompt,) = read(write(tmp_path, batch({"messages": messages, "tools": tools, "tool_choice": "auto"})))
+    assert prompt.parameters == Parameters(tools=tuple(tools))
+    assert prompt.messages == (
+        Message("user", HELLO[0]["content"]),
+        Message("assistant", "", tool_calls=(call,)),
+        Message("tool", "rain", tool_call_id="c1", name="weather"),
+    )
+    assert [message.whole for message in prompt.messages][1:] == [json.dumps(call, ensure_ascii=False), "rain"]
+
+
 def test_a_batch_completion_becomes_raw_text(tmp_path: Path) -> None:
     path = write(tmp_path, batch({"prompt": "Once", "stop": ["a", "b"]}, url="/v1/completions"))
     (prompt,) = read(path)
@@ -276,7 +294,9 @@ def test_a_batch_completion_becomes_raw_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "field", "words"),
     [
-        (batch({"messages": HELLO, "tools": []}), "body.tools", "cannot be sent"),
+        (batch({"messages": HELLO, "tool_choice": "none"}), "body.tool_choice", "none"),
+        (batch({"messages": HELLO, "tools": [{"type": "function"}]}), "parameters.tools[0]", "not of the form"),
+        (batch({"messages": HELLO, "tools": "weather"}), "body.tools", "got `str`"),
         (batch({"messages": HELLO, "seed_bias": {}}), "body.seed_bias", "cannot be sent"),
         (batch({"messages": HELLO, "logit_bias": {"x": 1}}), "parameters.logit_bias", "no token id"),
         (
@@ -287,9 +307,10 @@ def test_a_batch_completion_becomes_raw_text(tmp_path: Path) -> None:
         (batch({"messages": HELLO, "n": 3}), "body.n", "one answer"),
         (batch({"messages": HELLO}, url="/v1/embeddings"), "url", "embeddings"),
         (batch({"messages": HELLO}, method="GET"), "url", "GET"),
-        (batch({"messages": [{"role": "user", "content": None}]}), "body.messages", "got `null`"),
+        (batch({"messages": [{"role": "user", "content": None}]}), "body.messages", "neither content nor tool_calls"),
+        (batch({"messages": ["hello"]}), "body.messages", "got `str`"),
         (batch({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}), "body.messages", "image_url"),
-        (batch({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}), "tool_call_id", "unknown field"),
+        (batch({"messages": [{"role": "user", "content": "x", "audio": {}}]}), "audio", "unknown field"),
         (batch({"prompt": [1, 2, 3]}), "body.prompt", "got `array`"),
         (batch({}), "", "needs `prompt`"),
         (batch({"messages": HELLO}, custom_id=4), "custom_id", "got `int`"),

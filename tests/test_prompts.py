@@ -11,6 +11,10 @@ from verifier.errors import PromptSetError
 from verifier.prompt_selection import MOST_PROBLEMS, Selection
 from verifier.prompts import parse
 
+CHAT = '{"id": "a", "messages": [{"role": "user", "content": "x"}]'
+"""A line that is not closed yet."""
+TOOL = '{"type": "function", "function": {"name": "f"}}'
+
 
 def written(tmp_path: Path, *lines: str) -> Path:
     path = tmp_path / "mine.jsonl"
@@ -63,6 +67,13 @@ def test_a_name_cannot_leave_the_folder_of_sets() -> None:
         ('{"id": "\\u001b[2J", "prompt": "x"}', "id"),
         ('{"id": "b", "prompt": "\\ud800"}', "surrogate"),
         ('{"prompt": "x"}', "id"),
+        ('{"id": "b", "prompt": "x", "parameters": {"tools": [{"type": "function"}]}}', "messages"),
+        (f'{CHAT}, "parameters": {{"tools": [{{"name": "f"}}]}}}}', "tools[0]"),
+        (
+            f'{CHAT}, "parameters": {{"tools": [{TOOL}, {{"type": "function", "function": {{"name": ""}}}}]}}}}',
+            "tools[1]",
+        ),
+        (f'{CHAT}, "parameters": {{"tools": [{{"type": "x", "function": {{"name": "f"}}}}]}}}}', "tools[0]"),
         ("[1, 2]", "object"),
         ('{"id": "b", "prompt": ', "column"),
     ],
@@ -108,3 +119,11 @@ def test_a_prompts_digest_leaves_out_what_cannot_change_the_answer() -> None:
     plain = parse('{"id": "a", "prompt": "x"}')
     assert parse('{"id": "b", "prompt": "x", "category": "code", "tags": ["t"]}').digest == plain.digest
     assert parse('{"id": "a", "prompt": "x", "parameters": {"ignore_eos": true}}').digest != plain.digest
+
+
+def test_the_digest_of_a_prompt_is_what_earlier_versions_wrote() -> None:
+    """Else every golden would be stale."""
+    assert parse(f"{CHAT}}}").digest == "62772398fff16a35"
+    asked = parse(f'{CHAT}, "max_tokens": 9, "parameters": {{"stop": ["\\n"]}}}}')
+    assert asked.digest == "911ff0047b73dbbb"
+    assert parse(f'{CHAT}, "parameters": {{"tools": [{TOOL}]}}}}').digest != "62772398fff16a35"

@@ -342,7 +342,7 @@ def rounded(value: float | None) -> float | None:
 
 def asked_text(prompt: Prompt) -> str:
     """All text of a prompt, whichever form of it was asked."""
-    return "\n".join([prompt.text or "", *(message.content for message in prompt.messages or ())])
+    return "\n".join([prompt.text or "", *(message.whole for message in prompt.messages or ())])
 
 
 def is_open(run: Run, comparison: Comparison) -> bool:

@@ -195,7 +195,7 @@ def stats(prompts: Iterable[Prompt]) -> tuple[Group, ...]:
     """A row for every category, in the order in which they first come. Prompts are not held."""
     groups: dict[str, list[tuple[str, bool, bool, int, int | None]]] = {}
     for prompt in prompts:
-        chat = sum(len(message.content) for message in prompt.messages or ())
+        chat = sum(len(message.whole) for message in prompt.messages or ())
         row = (prompt.language, bool(prompt.text), bool(prompt.messages), max(chat, len(prompt.text or "")))
         groups.setdefault(prompt.category, []).append((*row, prompt.max_tokens))
     return tuple(_group(category, rows) for category, rows in groups.items())

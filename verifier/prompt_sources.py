@@ -96,10 +96,13 @@ class TextPart(Struct, frozen=True, tag="text", tag_field="type"):
 
 
 class BatchMessage(Struct, frozen=True, forbid_unknown_fields=True):
-    """A message of a batch request; tool calls and names are refused because they could not be sent alike."""
+    """A message of a batch request, without its fields that are null."""
 
     role: str
-    content: str | tuple[TextPart, ...]
+    content: str | tuple[TextPart, ...] | None = None
+    tool_calls: tuple[dict[str, Any], ...] = ()
+    tool_call_id: str = ""
+    name: str = ""
 
 
 class PlainText(Struct, frozen=True, tag="text", tag_field="type"):
@@ -135,6 +138,8 @@ class BatchBody(Struct, frozen=True):
     min_tokens: int = 0
     response_format: PlainText | SchemaFormat = PlainText()
     thinking_token_budget: int | None = None
+    tools: tuple[dict[str, Any], ...] = ()
+    tool_choice: Literal["auto"] = "auto"
 
 
 TAKEN = frozenset(each.name for each in msgspec.structs.fields(BatchBody))
@@ -297,6 +302,8 @@ def _batch(item: str, name: str) -> Prompt:
         raise ValueError(f"`body.{other[0]}` would change the answer and cannot be sent by this tool")
     if request.body.get("n") not in {None, 1}:
         raise ValueError("`body.n` is not 1; a greedy request has one answer")
+    if isinstance(given.get("messages"), list):
+        given["messages"] = [_without_nulls(message) for message in given["messages"]]
     try:
         body = msgspec.convert(given, BatchBody)
     except msgspec.ValidationError as error:
@@ -322,9 +329,19 @@ def _batch(item: str, name: str) -> Prompt:
     )
 
 
+def _without_nulls(message: Any) -> Any:
+    """As answers are recorded, a message may have any of its fields without a value."""
+    if not isinstance(message, dict):
+        return message
+    return {name: value for name, value in message.items() if value is not None}
+
+
 def _message(message: BatchMessage) -> Message:
     content = message.content
-    return Message(message.role, content if isinstance(content, str) else "".join(part.text for part in content))
+    if content is None and not message.tool_calls:
+        raise ValueError(f"`body.messages` has one of {message.role!r} with neither content nor tool_calls")
+    text = content if isinstance(content, str) else "".join(part.text for part in content or ())
+    return Message(message.role, text, message.tool_calls, message.tool_call_id, message.name)
 
 
 def _decode(item: str, kind: type[Any]) -> Any:

@@ -89,11 +89,23 @@ def parse(line: str) -> Prompt:
     if prompt.max_tokens is not None and prompt.max_tokens < 1:
         raise ValueError(f"`max_tokens` is {prompt.max_tokens}; the least is 1")
     _check_parameters(prompt)
+    _check_tools(prompt)
     try:
         msgspec.json.encode(prompt)
     except UnicodeEncodeError:
         raise ValueError("the text holds half of a surrogate pair, which is no character") from None
     return prompt
+
+
+def _check_tools(prompt: Prompt) -> None:
+    if prompt.parameters.tools and not prompt.messages:
+        raise ValueError("`parameters.tools` needs `messages`: a chat template tells a model of its tools")
+    for number, tool in enumerate(prompt.parameters.tools):
+        function = tool.get("function")
+        if tool.get("type") != "function" or not isinstance(function, dict) or not function.get("name"):
+            raise ValueError(
+                f'`parameters.tools[{number}]` is not of the form {{"type": "function", "function": {{"name": …}}}}'
+            )
 
 
 def _check_parameters(prompt: Prompt) -> None:

@@ -10,6 +10,7 @@ Three-valued facts: a field of a `Fingerprint` is *unknown* when it is `UNSET` (
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Any, Literal
 
 import msgspec
@@ -45,11 +46,20 @@ Scored = Literal["none", "first", "all"]
 SuiteVerdict = Literal["INVALID", "LOSSY", "INCONCLUSIVE", "NEAR-LOSSLESS", "LOSSLESS"]
 
 
-class Message(Struct, frozen=True, forbid_unknown_fields=True):
-    """One turn of a chat prompt."""
+class Message(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One turn of a chat prompt; calls of tools and their results are in OpenAI's form."""
 
     role: str
     content: str
+    tool_calls: tuple[dict[str, Any], ...] = ()
+    tool_call_id: str = ""
+    name: str = ""
+
+    @property
+    def whole(self) -> str:
+        """The content, and the calls below it as JSON."""
+        calls = (json.dumps(call, ensure_ascii=False) for call in self.tool_calls)
+        return "\n".join(filter(None, (self.content, *calls)))
 
 
 class Parameters(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -57,7 +67,7 @@ class Parameters(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
     ``logit_bias`` adds to the logits of tokens by id (decimal, as in OpenAI's API), ``text_bias`` by text, which must
     be one token of the reference's tokenizer: a prompt set knows no ids. ``grammar`` is in GBNF. ``thinking_budget`` is
-    the most tokens of reasoning.
+    the most tokens of reasoning. ``tools`` are what a chat template tells the model of functions, in OpenAI's form.
     """
 
     stop: tuple[str, ...] = ()
@@ -72,6 +82,7 @@ class Parameters(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     json_schema: dict[str, Any] | None = None
     grammar: str = ""
     thinking_budget: int | None = None
+    tools: tuple[dict[str, Any], ...] = ()
 
 
 class Prompt(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from verifier.compare.shaping import (
     plain,
     shaped_split,
     shaping,
+    told,
 )
 from verifier.records import Completion, Parameters, Split, TokenLogprob
 
@@ -62,16 +64,21 @@ class TestWhichParameters:
         assert depends_on_start(parameters) == (name in {"min_tokens", "json_schema", "grammar", "thinking_budget"})
 
     def test_every_field_of_a_prompt_is_one_or_chooses_nothing(self) -> None:
-        assert {*EACH, "stop", "chat_template_kwargs"} == set(Parameters.__struct_fields__)
+        assert {*EACH, "stop", "chat_template_kwargs", "tools"} == set(Parameters.__struct_fields__)
 
     def test_ends_and_templates_choose_no_token(self) -> None:
-        parameters = Parameters(stop=("END",), chat_template_kwargs={"enable_thinking": False})
+        tools = ({"type": "function", "function": {"name": "f"}},)
+        parameters = Parameters(stop=("END",), chat_template_kwargs={"enable_thinking": False}, tools=tools)
         assert shaping(parameters) == ()
         assert plain(parameters) == parameters
 
     def test_plain_leaves_nothing_that_chooses(self) -> None:
         assert plain(Parameters(**(EACH | {"stop": ("END",)}))) == Parameters(stop=("END",))
         assert shaping(NEUTRAL) == ()
+
+    def test_what_is_set_is_told_as_it_is_written(self) -> None:
+        asked = '{"stop": ["END"], "repetition_penalty": 1.0, "presence_penalty": 0.5, "logit_bias": {}}'
+        assert told(msgspec.json.decode(asked, type=Parameters)) == {"stop": ("END",), "presence_penalty": 0.5}
 
 
 class TestMoved:

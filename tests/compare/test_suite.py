@@ -108,6 +108,21 @@ def test_a_blame_that_leaves_every_text_as_it_is_says_so() -> None:
     assert counted.summary().sentence.endswith("(2 stop-handling): the reference would not have given them.")
 
 
+def test_without_any_prompt_that_is_what_is_said() -> None:
+    nothing = tally()
+    assert (nothing.summary().verdict, nothing.summary().exit_code) == ("INCONCLUSIVE", 3)
+    assert nothing.summary().sentence == "No prompt was compared: every one was left out."
+    nothing.stale = 2
+    assert "2 of 2 prompts were not compared" in nothing.summary().sentence
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "1 answer of 2 differs without"), (2, "2 answers of 3 differ without")]
+)
+def test_answers_without_evidence_are_counted(count: int, words: str) -> None:
+    assert tally(EXACT, *[OPEN] * count).summary().sentence.startswith(words)
+
+
 def test_an_invalid_finding_outranks_everything() -> None:
     counted = tally(EXACT, WRONG)
     counted.add_finding(Finding("model-differs", "the models differ", severity="invalid"))

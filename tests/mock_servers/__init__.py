@@ -73,9 +73,10 @@ class MockServer:
         version: the engine's version, for what changed between versions.
         speculative: whether it claims to speculate, and counts drafts.
         faults: misbehaviour by name. Transport: see `transport`. Answers: ``no-ids``, ``no-counters``, ``no-drafts``,
-            ``no-metrics``, ``no-server-info``, ``no-owner``, ``no-template``, ``other-template``, ``double-bos``,
-            ``logprobs-length``, ``zero-logprobs``, ``shifted-scores``, ``shifted-ids``, ``surplus`` (how many ids),
-            ``stream-error``, ``stream-ends``, ``no-done``, ``strict`` and ``no-models`` (plain OpenAI).
+            ``no-metrics``, ``no-server-info``, ``no-owner``, ``no-template``, ``other-template``,
+            ``template-without-tools``, ``double-bos``, ``logprobs-length``, ``zero-logprobs``, ``shifted-scores``,
+            ``shifted-ids``, ``surplus`` (how many ids), ``stream-error``, ``stream-ends``, ``no-done``, ``strict`` and
+            ``no-models`` (plain OpenAI).
         wrong: where its answers leave the model's own way.
         chunk: tokens in a piece of a stream.
         options: further settings of one engine, such as ``incremental`` (SGLang) or ``dev`` (vLLM).

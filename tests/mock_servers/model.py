@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 EOS, BOS, TURN = 1, 2, 3
 SPECIAL = {EOS: "<eos>", BOS: "<bos>", TURN: "<turn>"}
@@ -130,8 +132,11 @@ def encode(text: str, *, add_special: bool = True, parse_special: bool = True) -
     return ids
 
 
-def render(messages: Sequence[dict[str, str]], *, other: bool = False, thinking: bool = True) -> str:
+def render(messages: Sequence[dict[str, Any]], *, tools: Any = None, other: bool = False, thinking: bool = True) -> str:
     """The chat template, BOS included; ``other`` is a template that says the same in other marks."""
     mark = "<turn>[" if other else "<turn>"
-    body = "".join(f"{mark}{message['role']}\n{message['content']}\n" for message in messages)
+    body = f"{mark}tools\n{json.dumps(tools)}\n" if tools else ""
+    for message in messages:
+        body += f"{mark}{message['role']}\n{message.get('content') or ''}\n"
+        body += "".join(f"call {json.dumps(call)}\n" for call in message.get("tool_calls") or ())
     return f"<bos>{body}{mark}model\n" + ("" if thinking else "<turn>\n")

@@ -76,7 +76,9 @@ def shortened(state: State, entries: list[Any]) -> list[Any]:
 def rendered(state: State, body: dict[str, Any]) -> str:
     """The chat template applied to a request."""
     thinking = (body.get("chat_template_kwargs") or {}).get("enable_thinking", True)
-    return model.render(body["messages"], other=bool(state.faults.get("other-template")), thinking=bool(thinking))
+    other = bool(state.faults.get("other-template"))
+    tools = None if state.faults.get("template-without-tools") else body.get("tools")
+    return model.render(body["messages"], tools=tools, other=other, thinking=bool(thinking))
 
 
 def prompt_ids(value: Any) -> list[int]:

@@ -28,7 +28,20 @@ from tests.servers.asking import (
 from verifier.errors import ServerError
 from verifier.records import Message, Parameters, Prompt, Rendering
 from verifier.servers.http import MOST_ATTEMPTS
+from verifier.servers.parameters import REFUSED
 from verifier.servers.protocol import Answer, Request, Server
+
+TOOL = {"type": "function", "function": {"name": "tide", "parameters": {"type": "object"}}}
+CALL = {"id": "c1", "type": "function", "function": {"name": "tide", "arguments": "{}"}}
+CALLING = Prompt(
+    "t",
+    messages=(
+        Message("user", "Sea?"),
+        Message("assistant", "", tool_calls=(CALL,)),
+        Message("tool", "calm", tool_call_id="c1"),
+    ),
+    parameters=Parameters(tools=(TOOL,)),
+)
 
 
 def ends_at(token: int) -> int:
@@ -72,6 +85,34 @@ class TestRender:
         assert muted.ids is not None
         assert muted.ids[: len(loud.ids)] == loud.ids
         assert len(muted.ids) > len(loud.ids)
+
+    @pytest.mark.parametrize("engine", WITH_IDS_AND_TEXT)
+    def test_tools_and_calls_reach_the_template(self, engine: str) -> None:
+        with MockServer(engine) as server:
+            rendering = with_server(server.url, lambda s: s.render(CALLING))
+        said: list[dict[str, Any]] = [
+            {"role": "user", "content": "Sea?"},
+            {"role": "assistant", "content": "", "tool_calls": [CALL]},
+            {"role": "tool", "content": "calm"},
+        ]
+        assert rendering.ids == tuple(model.encode(model.render(said, tools=[TOOL]), add_special=False))
+
+    @pytest.mark.parametrize("engine", WITH_IDS_AND_TEXT)
+    def test_tools_are_refused_where_the_template_does_not_tell_of_them(self, engine: str) -> None:
+        with (
+            MockServer(engine, faults={"template-without-tools": True}) as server,
+            pytest.raises(ServerError) as caught,
+        ):
+            with_server(server.url, lambda s: s.render(CALLING))
+        assert caught.value.kind == REFUSED
+        assert "with and without them" in caught.value.message
+
+    @pytest.mark.parametrize("engine", ["tensorrt-llm", "openai"])
+    def test_tools_are_refused_where_only_a_chat_endpoint_takes_them(self, engine: str) -> None:
+        with MockServer(engine) as server, pytest.raises(ServerError) as caught:
+            with_server(server.url, lambda s: s.render(CALLING))
+        assert caught.value.kind == REFUSED
+        assert "takes no tools" in caught.value.message
 
     @pytest.mark.parametrize("engine", WITH_IDS_AND_TEXT)
     def test_another_template_gives_other_ids(self, engine: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -24,7 +25,7 @@ PENALTY_WINDOW = 64
 """Tokens that llama.cpp looks back at for penalties by default."""
 
 NEUTRAL = Parameters()
-WITHOUT_CHOICE = frozenset({"stop", "chat_template_kwargs"})
+WITHOUT_CHOICE = frozenset({"stop", "chat_template_kwargs", "tools"})
 """Parameters that choose no token: they end an answer or change the prompt."""
 
 
@@ -36,6 +37,12 @@ def shaping(parameters: Parameters) -> tuple[str, ...]:
 def given(parameters: Parameters) -> tuple[str, ...]:
     """The names of all parameters that are set."""
     return tuple(name for name in parameters.__struct_fields__ if getattr(parameters, name) != getattr(NEUTRAL, name))
+
+
+def told(parameters: Parameters) -> dict[str, Any]:
+    """The parameters that are set, by name, made of plain types."""
+    every: dict[str, Any] = msgspec.to_builtins(parameters)
+    return {name: every[name] for name in given(parameters)}
 
 
 def is_shifted(parameters: Parameters) -> bool:
@@ -55,7 +62,7 @@ def depends_on_start(parameters: Parameters) -> bool:
 
 def plain(parameters: Parameters) -> Parameters:
     """The same without everything that chooses tokens."""
-    return msgspec.structs.replace(NEUTRAL, stop=parameters.stop, chat_template_kwargs=parameters.chat_template_kwargs)
+    return msgspec.structs.replace(NEUTRAL, **{name: getattr(parameters, name) for name in WITHOUT_CHOICE})
 
 
 def moved(ref_token: int, spec_token: int, top: Sequence[TokenLogprob], tolerance: float) -> bool:

@@ -202,6 +202,8 @@ class Tally:
                 f"{self.stale} of {self.total + self.stale} prompts were not compared, because the golden is stale for "
                 "them: record them again."
             )
+        if not self.total:
+            return "INCONCLUSIVE", "No prompt was compared: every one was left out."
         if self.asked_twice and self.repeated < STABLE_SHARE * self.asked_twice:
             return "INCONCLUSIVE", (
                 f"The reference repeated only {self.repeated} of {self.asked_twice} answers when asked again, "
@@ -217,8 +219,9 @@ class Tally:
             return "INCONCLUSIVE", self._unproven()
         open_cases = self.faults["undetermined"] + self.faults["reference"]
         if open_cases:
+            verb = "differs" if open_cases == 1 else "differ"
             return "INCONCLUSIVE", (
-                f"{_answers(open_cases)} of {self.total} differ without evidence to say why. "
+                f"{_answers(open_cases)} of {self.total} {verb} without evidence to say why. "
                 "`lossless rescore` asks the reference for it."
             )
         if self.differing:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct
 
+from verifier.compare.shaping import told
 from verifier.golden import Run
 from verifier.records import (
     Alignment,
@@ -335,7 +336,7 @@ def _prompt(run: Run, number: int, prompt_id: str, outcome: Outcome) -> PromptRe
     failures = (run.failure("ref", prompt_id), run.failure("ref", prompt_id, 1), run.failure("spec", prompt_id))
     text, messages = _asked(run, rendering)
     asked = rendering.prompt
-    parameters: dict[str, Any] = msgspec.to_builtins(asked.parameters) if asked else {}
+    parameters: dict[str, Any] = told(asked.parameters) if asked else {}
     refusal = refusal_of(run, prompt_id) if comparison is None else None
     return PromptReport(
         number=number,

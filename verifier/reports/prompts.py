@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from verifier.compare.shaping import told
 from verifier.prompt_selection import Group, Listed
 from verifier.prompt_sources import Format, Problem
 from verifier.records import Prompt
@@ -46,11 +47,11 @@ def print_prompts(prompts: Iterable[Prompt], *, as_json: bool) -> None:
         facts = [prompt.category, prompt.language, *prompt.tags]
         facts += [f"at most {prompt.max_tokens} tokens"] if prompt.max_tokens else []
         _line(f"── {prompt.id}  ({', '.join(filter(None, facts))})", style="bold")
-        parameters = msgspec.to_builtins(prompt.parameters)
+        parameters = told(prompt.parameters)
         if parameters:
             _line(f"parameters: {json.dumps(parameters, ensure_ascii=False)}", style="cyan")
         for message in prompt.messages or ():
-            _line(f"[{message.role}] {message.content}")
+            _line(f"[{message.role}] {message.whole}")
         if prompt.text is not None:
             _line(f"[raw] {prompt.text}", style="dim")
         _line("")

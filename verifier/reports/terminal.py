@@ -237,7 +237,7 @@ def tables(run: Run, summary: Summary, width: int) -> list[RenderableType]:
         rows.append([column.cell(comparison) for column in room])
         if comparison.cls != "exact":
             details += _detail(comparison, width)
-    parts: list[RenderableType] = [Text(), _table(room, rows), *details]
+    parts: list[RenderableType] = [Text(), _table(room, rows), *details] if rows else []
     if left_out:
         parts.append(Text(f"… and {left_out} more that differ: see the report."))
     return parts

@@ -20,6 +20,7 @@ from verifier.records import (
     Abilities,
     Fingerprint,
     Finish,
+    Message,
     Parameters,
     Prompt,
     Rendering,
@@ -36,7 +37,7 @@ from verifier.servers.http import Http
 from verifier.servers.logprobs import Top, fitting, no_logprobs, ordered
 from verifier.servers.metrics import optional_metrics
 from verifier.servers.names import model_name
-from verifier.servers.parameters import bias_of, require
+from verifier.servers.parameters import bias_of, require, with_tools
 from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
 from verifier.servers.tokenizing import conversation, once
 from verifier.servers.vocabulary import Vocabulary
@@ -198,15 +199,19 @@ class LlamaCpp:
                     f"{self.http.url}: the model has no chat template of its own, and this prompt is messages only.",
                     "Give the prompt as raw text in its `prompt` field too, or use a model with a template.",
                 )
-            body = conversation(prompt.messages, prompt.parameters)
-            text = fields.text(fields.mapping(await self.http.ask("/apply-template", body)).get("prompt"))
-            if text is None:
-                raise ServerError("no-template", f"{self.http.url}/apply-template returned no prompt.", "Update it.")
+            text = await with_tools(prompt, partial(self._template, prompt.messages), self.http.url)
         else:
             text = prompt.text or ""
         ids = once(tuple(await self._tokenize(text)), self._bos)
         bias = await bias_of(prompt, partial(self._tokenize, add_special=False))
         return Rendering(prompt.id, prompt.digest, ids=ids, vocabulary=self.vocabulary.size, bias=bias)
+
+    async def _template(self, messages: tuple[Message, ...], parameters: Parameters) -> str:
+        reply = await self.http.ask("/apply-template", conversation(messages, parameters))
+        text = fields.text(fields.mapping(reply).get("prompt"))
+        if text is None:
+            raise ServerError("no-template", f"{self.http.url}/apply-template returned no prompt.", "Update it.")
+        return text
 
     async def generate(self, request: Request) -> Answer:
         parameters, rendering = request.prompt.parameters, request.rendering

@@ -21,7 +21,7 @@ from verifier.servers.ending import bounded
 from verifier.servers.findings import NO_PROBE, no_ids, untold
 from verifier.servers.http import Http
 from verifier.servers.names import model_name
-from verifier.servers.parameters import bias_of, json_response, require
+from verifier.servers.parameters import bias_of, json_response, refuse_tools, require
 from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
 from verifier.servers.tokenizing import conversation
 
@@ -120,6 +120,7 @@ class OpenAI:
         """Messages where the prompt has them, else the text: the server tokenizes both itself."""
         bias = await bias_of(prompt, _no_tokenizer)
         if prompt.messages:
+            refuse_tools(prompt, self.http.url)
             return Rendering(prompt.id, prompt.digest, messages=prompt.messages, bias=bias)
         return Rendering(prompt.id, prompt.digest, text=prompt.text, bias=bias)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from verifier.compare.shaping import shaping
 from verifier.errors import ServerError
 from verifier.records import Parameters, Prompt
 from verifier.servers.protocol import Request
 
+T = TypeVar("T")
 REFUSED = "parameter-refused"
 """Kind of the error for a prompt that a server cannot be asked as it is; asking again would change nothing."""
 
@@ -30,6 +34,37 @@ def require(prompt: Prompt, lacks: Mapping[str, str], url: str) -> None:
             f"{url} takes no {' and '.join(asked)}: {reasons}.",
             "Take it out of the prompt, or ask this prompt of another server.",
         )
+
+
+def refuse_tools(prompt: Prompt, url: str) -> None:
+    """Refuse a prompt with tools that would be sent as messages: a chat endpoint parts calls from the text.
+
+    Raises:
+        ServerError: of kind ``parameter-refused``.
+    """
+    if prompt.parameters.tools:
+        raise ServerError(
+            REFUSED,
+            f"{url} takes no tools: only its chat endpoint does, which parts the calls of an answer from its text.",
+            "Ask this prompt of a server that tells the ids of messages, such as SGLang, vLLM or llama.cpp.",
+        )
+
+
+async def with_tools(prompt: Prompt, template: Callable[[Parameters], Awaitable[T]], url: str) -> T:
+    """The messages of a prompt as ``template`` renders them under parameters.
+
+    Raises:
+        ServerError: of kind ``parameter-refused`` where tools make no difference: by an older server or a template that
+            knows of none, both would pass over them in silence.
+    """
+    rendered = await template(prompt.parameters)
+    if prompt.parameters.tools and rendered == await template(replace(prompt.parameters, tools=())):
+        raise ServerError(
+            REFUSED,
+            f"{url} takes no tools: with and without them it renders the same prompt.",
+            "Take a model whose chat template tells of tools; SGLang needs 0.5.12 or newer.",
+        )
+    return rendered
 
 
 async def bias_of(prompt: Prompt, tokenize: Callable[[str], Awaitable[Sequence[int] | None]]) -> dict[int, float]:

@@ -28,7 +28,7 @@ from verifier.servers.ending import bounded
 from verifier.servers.findings import NO_PROBE, hidden_switch, no_ids, untold
 from verifier.servers.http import Http
 from verifier.servers.names import model_name
-from verifier.servers.parameters import bias_of
+from verifier.servers.parameters import bias_of, refuse_tools
 from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
 from verifier.servers.tokenizing import conversation
 from verifier.servers.vocabulary import Vocabulary
@@ -105,6 +105,7 @@ class TensorRTLLM:
         """Ids of a raw text. Messages stay messages: this engine gives nobody the ids of a rendered conversation."""
         bias = await bias_of(prompt, self._bare)
         if prompt.text is None:
+            refuse_tools(prompt, self.http.url)
             return Rendering(prompt.id, prompt.digest, messages=prompt.messages, bias=bias)
         ids = await self._tokenize(prompt.text)
         if not ids:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, UnsetType, structs
 
 from verifier.errors import ServerError
 from verifier.records import Message, Parameters, Prompt, Rendering
 from verifier.servers import fields
 from verifier.servers.http import Http
-from verifier.servers.parameters import bias_of
+from verifier.servers.parameters import bias_of, refuse_tools, with_tools
 
 _BROKEN = "status-500"
 """What SGLang's `/tokenize` answers where the tokenizer names no longest text, as Gemma's does not (seen on 0.5.17)."""
@@ -22,7 +24,9 @@ _FIELD_MISSING = re.compile(r"required|missing", re.IGNORECASE)
 
 def conversation(messages: tuple[Message, ...], parameters: Parameters) -> dict[str, Any]:
     """The fields of a chat request that decide how the prompt is rendered."""
-    body: dict[str, Any] = {"messages": [{"role": message.role, "content": message.content} for message in messages]}
+    body: dict[str, Any] = {"messages": [msgspec.to_builtins(message) for message in messages]}
+    if parameters.tools:
+        body["tools"] = parameters.tools
     if parameters.chat_template_kwargs:
         body["chat_template_kwargs"] = parameters.chat_template_kwargs
     return body
@@ -75,13 +79,14 @@ class Texts:
         ids = None
         if prompt.messages:
             try:
-                ids = await self.template(prompt.messages, prompt.parameters)
+                ids = await with_tools(prompt, partial(self.template, prompt.messages), self.http.url)
             except ServerError as error:
                 if error.down or not (_refused(error) or _not_offered(error)):
                     raise
                 if prompt.text is None:
                     if not _not_offered(error):
                         raise _no_template(self.http.url, error) from None
+                    refuse_tools(prompt, self.http.url)
                     return Rendering(prompt.id, prompt.digest, messages=prompt.messages)
         if ids is None:
             text = prompt.text or ""
