@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -342,7 +343,8 @@ def rounded(value: float | None) -> float | None:
 
 def asked_text(prompt: Prompt) -> str:
     """All text of a prompt, whichever form of it was asked."""
-    return "\n".join([prompt.text or "", *(message.whole for message in prompt.messages or ())])
+    tools = (json.dumps(tool, ensure_ascii=False) for tool in prompt.parameters.tools)
+    return "\n".join([prompt.text or "", *(message.whole for message in prompt.messages or ()), *tools])
 
 
 def is_open(run: Run, comparison: Comparison) -> bool:

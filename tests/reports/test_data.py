@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,10 @@ def test_a_strip_stays_small_however_many_spans_there_are(tmp_path: Path) -> Non
 def test_parameters_and_notes_reach_every_report_and_act_in_none(tmp_path: Path) -> None:
     """A schema or stop string is somebody else's text, and so is what a note quotes."""
     hostile = f"<wbr>{builder.HOSTILE}"
-    parameters = Parameters(presence_penalty=1.5, stop=(hostile,), json_schema={"title": hostile})
+    tool = {"type": "function", "function": {"name": hostile, "description": hostile}}
+    parameters = Parameters(
+        presence_penalty=1.5, stop=(hostile,), json_schema={"title": hostile}, tools=(tool, {"function": hostile})
+    )
     prompt = Prompt("p", text="x", parameters=parameters)
     built = builder.Built(tmp_path / "run.jsonl").servers()
     built.add(Rendering("p", prompt.digest, (1, 2), prompt=prompt))
@@ -149,8 +153,14 @@ def test_parameters_and_notes_reach_every_report_and_act_in_none(tmp_path: Path)
     )  # fmt: skip
     with built.finish() as run:
         (report,) = data.prompts(run)
-        assert report.parameters == {"presence_penalty": 1.5, "stop": (hostile,), "json_schema": {"title": hostile}}
+        assert report.parameters == {
+            "presence_penalty": 1.5,
+            "stop": (hostile,),
+            "json_schema": {"title": hostile},
+            "tools": (tool, {"function": hostile}),
+        }
         assert "presence_penalty 1.5" in report.parameters_told
+        assert f"tools {json.dumps([hostile, ''], ensure_ascii=False)}" in report.parameters_told
         write_html(run, tmp_path / "report.html")
         write_markdown(run, tmp_path / "summary.md")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -33,11 +33,11 @@ from verifier.records import (
     Scored,
     Span,
     Split,
-    Statistics,
     SuiteVerdict,
     Tolerance,
 )
 from verifier.refused import ARMS, refusal_of
+from verifier.reports.details import details, words
 from verifier.reports.measures import Measures, Measuring
 from verifier.reports.reproduce import again
 
@@ -68,14 +68,6 @@ VERDICTS: dict[SuiteVerdict, str] = {
     "NEAR-LOSSLESS": "Answers differ, and only where two tokens were as good as equal.",
     "LOSSLESS": "Every answer is the same.",
 }
-
-
-DETAIL_NAMES = {
-    "acceptance_length": "acceptance length, tokens per verify step",
-    "ref_speed": "reference, decode tokens per second",
-    "spec_speed": "speculative, decode tokens per second",
-}
-"""How fields of the summary are called; others go by their own name."""
 
 
 class Fact(Struct, frozen=True):
@@ -179,7 +171,11 @@ class PromptReport(Struct, frozen=True):
     @property
     def parameters_told(self) -> tuple[str, ...]:
         """Such as ``presence_penalty 1.5``, one each."""
-        return tuple(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in self.parameters.items())
+        told = dict(self.parameters)
+        if "tools" in told:
+            # Their definitions may be pages long; the raw records have them.
+            told["tools"] = [_tool_name(tool) for tool in told["tools"]]
+        return tuple(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in told.items())
 
     @property
     def largest_gap(self) -> float | None:
@@ -245,7 +241,7 @@ def overview(run: Run) -> Overview:
         languages=tuple(sorted(languages)),
         findings=tuple(run.findings),
         measures=measuring.result(summary),
-        details=_details(run),
+        details=details(run.summary) if run.summary else {},
     )
 
 
@@ -393,7 +389,7 @@ def _facts(run: Run) -> tuple[Fact, ...]:
     for name in Fingerprint.__struct_fields__:
         ref, spec = (_told(getattr(side, name)) if side else None for side in sides)
         if ref is not None or spec is not None:
-            facts.append(_fact(_words(name), ref, spec))
+            facts.append(_fact(words(name), ref, spec))
     return tuple(facts)
 
 
@@ -433,54 +429,9 @@ def _asked(run: Run, rendering: Rendering) -> tuple[str | None, tuple[Message, .
     return (None, prompt.messages) if prompt.messages and as_chat else (prompt.text, ())
 
 
-def _details(run: Run) -> dict[str, str | int | float | None]:
-    """What later versions add to the summary is shown without a change here."""
-    if run.summary is None:
-        return {}
-    told = msgspec.to_builtins(run.summary)
-    shown = {"type", "verdict", "complete", "sentence", "counts", "causes", "faults", "exit_code", "ref_repeats"}
-    details = {
-        DETAIL_NAMES.get(name, _words(name)): _flat(value)
-        for name, value in told.items()
-        if name not in {*shown, "statistics"}
-    }
-    return details | (_rates(run.summary.statistics) if run.summary.statistics else {})
-
-
-def _rates(statistics: Statistics) -> dict[str, str | int | float | None]:
-    """What the rates of a run say, in words; the exact share and the hazard are shown apart."""
-    told: dict[str, str | int | float | None] = {}
-    if statistics.p_value is not None:
-        where = f"significant: {', '.join(statistics.excess)}" if statistics.excess else "not significant"
-        told["more differences than the reference has with itself"] = f"p = {statistics.p_value:.3g}, {where}"
-    noisy = [
-        f"{name} {floor.ref_differs} of {floor.prompts}"
-        for name, floor in statistics.noise_floor.items()
-        if floor.ref_differs
-    ]
-    if statistics.noise_floor:
-        shape = ", also at another batch shape" if statistics.noise_at_other_shape else ""
-        told[f"the reference differs from itself{shape}"] = "; ".join(noisy) or "nowhere"
-    if statistics.smallest_answer_rate is not None:
-        told["smallest effect this run would have shown"] = f"{statistics.smallest_answer_rate:.1%} of answers" + (
-            f", {statistics.smallest_token_rate:.2g} per token" if statistics.smallest_token_rate else ""
-        )
-    return told
-
-
-def _flat(value: object) -> str | int | float | None:
-    """A value of the summary on one line."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    if isinstance(value, dict):
-        return ", ".join(f"{_words(str(key))} {_flat(item)}" for key, item in value.items())
-    return ", ".join(str(_flat(item)) for item in value) if isinstance(value, (list, tuple)) else str(value)
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
+def _tool_name(tool: dict[str, Any]) -> str:
+    function = tool.get("function")
+    return str(function.get("name", "")) if isinstance(function, dict) else ""
 
 
 def _without_verdict(run: Run) -> str:

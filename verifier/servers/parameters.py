@@ -54,8 +54,8 @@ async def with_tools(prompt: Prompt, template: Callable[[Parameters], Awaitable[
     """The messages of a prompt as ``template`` renders them under parameters.
 
     Raises:
-        ServerError: of kind ``parameter-refused`` where tools make no difference: by an older server or a template that
-            knows of none, both would pass over them in silence.
+        ServerError: of kind ``parameter-refused`` where tools make no difference: an older server, or a template that
+            knows of none, passes over them in silence.
     """
     rendered = await template(prompt.parameters)
     if prompt.parameters.tools and rendered == await template(replace(prompt.parameters, tools=())):

@@ -1,0 +1,71 @@
+"""What the summary of a run says beside its verdict, in words and one line each."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from verifier.records import Statistics, Summary
+
+Value: TypeAlias = "str | int | float | None"
+Details: TypeAlias = dict[str, Value]
+
+SHOWN = frozenset(
+    ("type", "verdict", "complete", "sentence", "counts", "causes", "faults", "exit_code", "ref_repeats", "statistics")
+)
+"""Fields that a report shows by themselves."""
+
+DETAIL_NAMES = {
+    "acceptance_length": "acceptance length, tokens per verify step",
+    "ref_speed": "reference, decode tokens per second",
+    "spec_speed": "speculative, decode tokens per second",
+}
+"""How fields of the summary are called; others go by their own name."""
+
+
+def details(summary: Summary) -> Details:
+    """The fields of a summary that a report does not show apart. What later versions add comes by itself."""
+    told = {
+        DETAIL_NAMES.get(name, words(name)): _flat(value)
+        for name, value in msgspec.to_builtins(summary).items()
+        if name not in SHOWN
+    }
+    return told | (_rates(summary.statistics) if summary.statistics else {})
+
+
+def _rates(statistics: Statistics) -> Details:
+    """What the rates of a run say, in words; the exact share and the hazard are shown apart."""
+    told: Details = {}
+    if statistics.p_value is not None:
+        where = f"significant: {', '.join(statistics.excess)}" if statistics.excess else "not significant"
+        told["more differences than the reference has with itself"] = f"p = {statistics.p_value:.3g}, {where}"
+    noisy = [
+        f"{name} {floor.ref_differs} of {floor.prompts}"
+        for name, floor in statistics.noise_floor.items()
+        if floor.ref_differs
+    ]
+    if statistics.noise_floor:
+        shape = ", also at another batch shape" if statistics.noise_at_other_shape else ""
+        told[f"the reference differs from itself{shape}"] = "; ".join(noisy) or "nowhere"
+    if statistics.smallest_answer_rate is not None:
+        told["smallest effect this run would have shown"] = f"{statistics.smallest_answer_rate:.1%} of answers" + (
+            f", {statistics.smallest_token_rate:.2g} per token" if statistics.smallest_token_rate else ""
+        )
+    return told
+
+
+def _flat(value: object) -> Value:
+    """A value of the summary on one line."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, dict):
+        return ", ".join(f"{words(str(key))} {_flat(item)}" for key, item in value.items())
+    return ", ".join(str(_flat(item)) for item in value) if isinstance(value, (list, tuple)) else str(value)
+
+
+def words(name: str) -> str:
+    """The name of a field as it is read."""
+    return name.replace("_", " ")
