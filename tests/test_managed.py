@@ -81,7 +81,14 @@ def _nothing_is_left() -> Any:
 def test_reference_and_speculative_server_run_one_after_the_other_on_one_port(check: Any, tmp_path: Path) -> None:
     port = free_port()
     code, result, _ = check(
-        "--ref", f":{port}", "--ref-cmd", command(), "--spec", f":{port}", "--spec-cmd", command("--speculative")
+        "--ref",
+        f":{port}#tiny",
+        "--ref-cmd",
+        command(),
+        "--spec",
+        f":{port}#tiny",
+        "--spec-cmd",
+        command("--speculative"),
     )
     assert (code, result["verdict"]) == (0, "LOSSLESS")
     folder = Path(result["run"]).parent

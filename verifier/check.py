@@ -245,7 +245,7 @@ def grown(arm: Arm, before: Counters, after: Counters) -> Drafts:
 async def identify(arm: Arm, server: Server, store: Store, emit: Handler) -> ServerRecord:
     """Store and announce what the server of ``arm`` is, with what was noticed about it."""
     identity = await server.identify()
-    record = ServerRecord(arm, server.http.url, identity.fingerprint, identity.abilities)
+    record = ServerRecord(arm, server.http.address, identity.fingerprint, identity.abilities)
     before = store.servers.get(arm)
     if before is not None and not _is_same(before.fingerprint, record.fingerprint, arm):
         raise StoreError(

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from verifier.errors import LosslessError
 from verifier.events import Handler, Waiting
 from verifier.records import Arm
-from verifier.servers.http import Http, Secret, parse_address
+from verifier.servers.addresses import parse_address
+from verifier.servers.http import Http, Secret
 from verifier.servers.identify import connect
 from verifier.servers.protocol import Server
 from verifier.settings import Settings

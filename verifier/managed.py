@@ -28,7 +28,7 @@ from verifier.plan import Plan
 from verifier.recording import Incomplete, record_golden
 from verifier.records import Arm, Finding, Summary
 from verifier.runs import new_header, options_of, plan_of, report, run_folder, run_store
-from verifier.servers.http import parse_address
+from verifier.servers.addresses import parse_address
 from verifier.servers.launch import Process, free_port, words_of
 from verifier.settings import Display, Settings
 

@@ -19,7 +19,7 @@ from verifier.plan import Plan
 from verifier.prompt_selection import Filter, Selection, sample_ids
 from verifier.prompts import Prompts
 from verifier.records import SCHEMA_VERSION, Finding, Header, Prompt, Summary
-from verifier.servers.http import parse_address
+from verifier.servers.addresses import parse_address
 from verifier.settings import DEFAULT_MAX_TOKENS, DEFAULT_PROMPTS, Display, Settings
 
 LONGEST_NAME = 80

@@ -32,7 +32,8 @@ from verifier.runs import (
     run_folder,
     run_store,
 )
-from verifier.servers.http import Http, parse_address
+from verifier.servers.addresses import parse_address
+from verifier.servers.http import Http
 from verifier.servers.identify import connect
 from verifier.settings import Display, Settings
 
@@ -136,6 +137,6 @@ def identify(address: str, timeout: float) -> tuple[ServerRecord, tuple[Finding,
         async with Http(parse_address(address), key=api_key("spec"), timeout=timeout) as http:
             server = await connect(http)
             identity = await server.identify()
-            return ServerRecord("spec", http.url, identity.fingerprint, identity.abilities), identity.findings
+            return ServerRecord("spec", http.address, identity.fingerprint, identity.abilities), identity.findings
 
     return asyncio.run(ask())

@@ -22,7 +22,8 @@ def server_counter(address: str, timeout: float = 600.0) -> Iterator[Count]:
         ServerError: when the server cannot be reached, or does not give token ids for a prompt.
     """
     from verifier.connections import api_key
-    from verifier.servers.http import Http, parse_address
+    from verifier.servers.addresses import parse_address
+    from verifier.servers.http import Http
     from verifier.servers.identify import connect
 
     loop = asyncio.new_event_loop()

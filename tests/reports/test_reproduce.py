@@ -95,6 +95,15 @@ def test_a_plain_server_is_asked_in_openais_own_fields(tmp_path: Path, engine: s
     assert ("stop" in body) == extra
 
 
+def test_the_model_behind_the_address_is_asked_by_its_name(tmp_path: Path) -> None:
+    built = builder.Built(tmp_path / "run.jsonl")
+    built.add(ServerRecord("ref", "http://127.0.0.1:1#lora:8b", Fingerprint("vllm", model="org/root"), Abilities()))
+    with built.finish() as run:
+        address, body = asked(curl(run, "ref", Rendering("p", "", (1, 2, 3)), 7))
+        assert "--ref 'http://127.0.0.1:1#lora:8b'" in again(run)
+    assert (address, body["model"]) == ("http://127.0.0.1:1/v1/completions", "lora:8b")
+
+
 def test_any_prompt_survives_the_shell(sample: Run) -> None:
     rendering = Rendering("p", "", None, None, (Message("user", f"it's {builder.HOSTILE}\n$(true) `true` 你好"),))
     command = curl(sample, "ref", rendering, 7)

@@ -17,7 +17,8 @@ import pytest
 from tests.mock_servers import MockServer
 from verifier.errors import LosslessError, ServerError
 from verifier.servers import http as module
-from verifier.servers.http import Http, Secret, parse_address
+from verifier.servers.addresses import parse_address
+from verifier.servers.http import Http, Secret
 
 KEY = "sk-very-secret-0123456789"
 BODY = {"prompt": [5], "n_predict": 3, "return_tokens": True}
@@ -272,13 +273,18 @@ class TestAddresses:
             ("host:8000", "http://host:8000"),
             ("https://host/prefix/v1/", "https://host/prefix"),
             ("http://[::1]:8000", "http://[::1]:8000"),
+            (":8000#org/model:8b", "http://127.0.0.1:8000#org/model:8b"),
+            ("8000#a#b", "http://127.0.0.1:8000#a#b"),
+            ("https://host/v1#m?x=1", "https://host#m?x=1"),
+            (":8000#", "http://127.0.0.1:8000"),
         ],
     )
     def test_many_ways_to_write_one(self, address: str, url: str) -> None:
         assert parse_address(address) == url
 
     @pytest.mark.parametrize(
-        "address", ["", "ftp://host", "http://user:pass@host", "http://host?key=1", "http://host:0", "http://ho st"]
+        "address",
+        ["", "ftp://host", "http://user:pass@host", "http://host?key=1", "http://host:0", "http://ho st", ":1#\x1b[2J"],
     )
     def test_others_are_refused(self, address: str) -> None:
         with pytest.raises(LosslessError) as caught:

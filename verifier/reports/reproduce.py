@@ -10,6 +10,7 @@ from verifier.golden import Run
 from verifier.records import Alignment, Arm, Completion, Prompt, Rendering
 from verifier.reports.untrusted import visible
 from verifier.servers import llamacpp, sglang, tensorrt_llm, vllm
+from verifier.servers.addresses import split_model
 from verifier.servers.completions import CHAT, COMPLETIONS, common_sampling
 from verifier.servers.llamacpp import LlamaCpp
 from verifier.servers.parameters import json_response
@@ -59,13 +60,16 @@ def _file(mark: object) -> str:
 def curl(run: Run, arm: Arm, rendering: Rendering | None, max_tokens: int) -> str | None:
     """The prompt as one curl command for one arm; ``None`` where its server or its text is not known."""
     server = run.servers.get(arm)
-    request = _request(server.fingerprint.engine, server.fingerprint.model, rendering, max_tokens) if server else None
-    if server is None or request is None:
+    if server is None:
+        return None
+    url, model = split_model(server.url)
+    request = _request(server.fingerprint.engine, model or server.fingerprint.model, rendering, max_tokens)
+    if request is None:
         return None
     path, body = request
     # ASCII, so that what is copied from a report is what was asked, whatever characters the prompt holds.
     data = json.dumps(body, ensure_ascii=True)
-    words = ["curl", "-sS", server.url.rstrip("/") + path, "-H", "Content-Type: application/json", "--data-binary"]
+    words = ["curl", "-sS", url.rstrip("/") + path, "-H", "Content-Type: application/json", "--data-binary"]
     return f"{shlex.join(words)} {shlex.quote(data)}"
 
 

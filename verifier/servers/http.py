@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import email.utils
-import ipaddress
 import itertools
 import json
 import re
@@ -13,12 +12,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 
-from verifier.errors import LosslessError, ServerError
+from verifier.errors import ServerError
+from verifier.servers.addresses import is_loopback, split_model, without_user
 from verifier.servers.sse import DONE, Events
 
 MOST_BYTES = 512 * 2**20
@@ -83,51 +82,6 @@ class _Bearer(httpx.Auth):
         yield request
 
 
-def parse_address(address: str) -> str:
-    """A base URL without path, from ``:30000``, ``30000``, ``host:port``, ``host`` or a full http(s) URL.
-
-    A trailing ``/v1`` is taken off, since engines have endpoints beside it; any other path stays as a prefix.
-
-    Raises:
-        LosslessError: when it is none of these, or carries a user, password, query or fragment.
-    """
-    text = address.strip()
-    if re.fullmatch(r":?\d+", text):
-        text = f"http://127.0.0.1:{text.removeprefix(':')}"
-    elif "://" not in text:
-        text = f"http://{text}"
-    wrong = LosslessError(
-        f"{_without_user(address)!r} is no server address.",
-        "Write :30000, host:30000 or http(s)://host:port/prefix; give keys by LOSSLESS_API_KEY.",
-    )
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError:
-        raise wrong from None
-    host = parts.hostname
-    if parts.scheme not in {"http", "https"} or not host or parts.username or parts.password:
-        raise wrong
-    if parts.query or parts.fragment or not re.fullmatch(r"[\w.:%-]+", host) or port == 0:
-        raise wrong
-    shown_host = f"[{host}]" if ":" in host else host
-    path = re.sub(r"/v1$", "", parts.path.rstrip("/"))
-    return f"{parts.scheme}://{shown_host}{f':{port}' if port else ''}{path}"
-
-
-def _without_user(address: str) -> str:
-    return re.sub(r"//[^/@]*@", "//…@", address)
-
-
-def is_loopback(url: str) -> bool:
-    """Whether a base URL points at this machine."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 class Http:
     """A client for one base URL.
 
@@ -151,12 +105,14 @@ class Http:
         on_wait: Callable[[str], None] = lambda _: None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self.url = url
+        self.address = url
+        self.url, self.model = split_model(url)
+        """Without the model, and the model that the address names, if it does."""
         self.timeout = timeout
         self.on_wait = on_wait
         self._key = key
         self._client = httpx.AsyncClient(
-            base_url=url,
+            base_url=self.url,
             auth=_Bearer(key) if key else None,
             timeout=httpx.Timeout(timeout, connect=CONNECT_SECONDS),
             limits=httpx.Limits(
@@ -165,7 +121,7 @@ class Http:
                 keepalive_expiry=IDLE_SECONDS,
             ),
             # A proxy of the environment is for the world outside; loopback is not behind it.
-            trust_env=not is_loopback(url),
+            trust_env=not is_loopback(self.url),
             headers={"User-Agent": "lossless"},
             transport=transport,
         )
@@ -359,7 +315,7 @@ class Http:
             503: "The server is loading or overloaded: try again, or raise --timeout to wait longer.",
         }.get(status, "See the server's log." if status >= 500 else "")
         if 300 <= status < 400:
-            target = self._scrub(_without_user(response.headers.get("location", "")))[:QUOTED]
+            target = self._scrub(without_user(response.headers.get("location", "")))[:QUOTED]
             advice = f"It redirects to {target!r}; redirects are not followed, since they could carry a key away."
         kind = "context-length" if _is_too_long(said) else f"status-{status}"
         if kind == "context-length":

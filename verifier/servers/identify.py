@@ -6,6 +6,7 @@ from verifier.errors import ServerError
 from verifier.servers import fields
 from verifier.servers.http import Http
 from verifier.servers.llamacpp import LlamaCpp
+from verifier.servers.models import asked_model
 from verifier.servers.openai import OpenAI
 from verifier.servers.protocol import Server
 from verifier.servers.sglang import SGLang
@@ -26,6 +27,9 @@ ENGINES: tuple[Engine, ...] = (
 OWNERS: dict[str, Engine] = {"sglang": SGLang, "llamacpp": LlamaCpp, "vllm": VLLM, "tensorrt_llm": TensorRTLLM}
 """What each engine writes as the owner of its models."""
 
+ONE_MODEL: tuple[Engine, ...] = (SGLang, LlamaCpp)
+"""Engines whose own endpoints name no model."""
+
 _TELLING = ("status-401", "status-403", "status-3", "html")
 
 
@@ -36,8 +40,8 @@ async def connect(http: Http) -> Server:
     only it has.
 
     Raises:
-        ServerError: ``unknown-server`` when nothing fits, with what was tried; ``status-401`` or the like when the
-            server refuses to be asked.
+        ServerError: ``unknown-server`` when nothing fits, with what was tried; ``no-such-model`` when it has not the
+            model that the address names; ``status-401`` or the like when the server refuses to be asked.
     """
     refusal: ServerError | None = None
     try:
@@ -46,12 +50,16 @@ async def connect(http: Http) -> Server:
         if error.down or error.kind in {"timeout", "reset"}:
             raise
         refusal, models = error, {}
-    owner = fields.first(models.get("data")).get("owned_by")
-    if isinstance(owner, str) and owner in OWNERS:
-        return OWNERS[owner](http)
-    for engine in ENGINES:
-        if await engine.recognise(http):
-            return engine(http)
+    entry = asked_model(models, http)
+    engine = OWNERS.get(str(entry.get("owned_by"))) or await _recognised(http)
+    if engine in ONE_MODEL and http.model is not None and entry != fields.first(models.get("data")):
+        raise ServerError(
+            "no-such-model",
+            f"{http.url} can only be asked for its first model, not for {http.model!r}.",
+            f"Start a server with that model alone, and write {http.url}.",
+        )
+    if engine is not None:
+        return engine(http)
     if refusal and refusal.kind.startswith(_TELLING):
         raise refusal
     told = f" ({refusal.message})" if refusal else ""
@@ -62,3 +70,11 @@ async def connect(http: Http) -> Server:
         "/v1/chat/completions is there.",
         "Is this the port of the API, and not of a web page or of metrics?",
     )
+
+
+async def _recognised(http: Http) -> Engine | None:
+    """The engine that has what only it has, where its models do not tell."""
+    for engine in ENGINES:
+        if await engine.recognise(http):
+            return engine
+    return None

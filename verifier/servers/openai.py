@@ -20,6 +20,7 @@ from verifier.servers.completions import (
 from verifier.servers.ending import bounded
 from verifier.servers.findings import NO_PROBE, no_ids, untold
 from verifier.servers.http import Http
+from verifier.servers.models import asked_model, several_models
 from verifier.servers.names import model_name
 from verifier.servers.parameters import bias_of, json_response, refuse_tools, require
 from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
@@ -60,8 +61,8 @@ class OpenAI:
         return await _takes_posts(http, COMPLETIONS) or await _takes_posts(http, CHAT)
 
     async def identify(self) -> Identity:
-        models = fields.mapping(await self.http.has("/v1/models"))
-        model = fields.first(models.get("data"))
+        listed = await self.http.has("/v1/models")
+        model = asked_model(listed, self.http)
         self._model = fields.text(model.get("id"))
         probe = await self._probe()
         choice = fields.first(probe.get("choices"))
@@ -84,6 +85,7 @@ class OpenAI:
         findings = [SERVER_TEMPLATE, *no_ids(abilities)]
         findings += [] if probe else [NO_PROBE]
         findings += [PLAIN_FIELDS] if self._extra is False else []
+        findings += several_models(listed, self.http)
         return Identity(fingerprint, abilities, (*findings, *untold(fingerprint)))
 
     async def _probe(self) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from verifier.servers.completions import CHAT, COMPLETIONS, ask, engine_sampling
 from verifier.servers.ending import bounded
 from verifier.servers.findings import NO_PROBE, hidden_switch, no_ids, untold
 from verifier.servers.http import Http
+from verifier.servers.models import asked_model, several_models
 from verifier.servers.names import model_name
 from verifier.servers.parameters import bias_of, refuse_tools
 from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
@@ -49,6 +50,7 @@ class TensorRTLLM:
         self.vocabulary = Vocabulary()
         self._model: str | None = None
         self._ends: set[int] = set()
+        self._listed: object = None
         self._asking = asyncio.Lock()
         self._drafted = self._accepted = self._steps = 0
 
@@ -83,14 +85,15 @@ class TensorRTLLM:
         findings = [] if probe else [NO_PROBE]
         findings += [NO_TEXT] if abilities.token_ids else no_ids(abilities)
         findings.append(hidden_switch("relaxed or typical acceptance, or a forced number of accepted tokens,"))
+        findings += several_models(self._listed, self.http)
         return Identity(fingerprint, abilities, (*findings, *untold(fingerprint)))
 
     async def _ready(self) -> None:
         if self._model is None:
             async with self._asking:
                 if self._model is None:
-                    models = fields.mapping(await self.http.get("/v1/models"))
-                    self._model = fields.text(fields.first(models.get("data")).get("id"))
+                    self._listed = await self.http.get("/v1/models")
+                    self._model = fields.text(asked_model(self._listed, self.http).get("id"))
 
     async def _probe(self) -> dict[str, Any]:
         try:

@@ -40,6 +40,7 @@ from verifier.servers.findings import NO_METRICS, NO_PROBE, lossy_switch, no_ids
 from verifier.servers.http import Http
 from verifier.servers.logprobs import bad_scores, check_scores, no_logprobs, ordered, rank_of
 from verifier.servers.metrics import Metric, optional_metrics
+from verifier.servers.models import asked_model, several_models
 from verifier.servers.names import model_name
 from verifier.servers.parameters import json_response
 from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
@@ -63,6 +64,7 @@ class VLLM:
         self.texts = Texts(http)
         self.vocabulary = Vocabulary(self.texts.decode)
         self._ends: set[int] = set()
+        self._listed: object = None
         self._asking = asyncio.Lock()
 
     @classmethod
@@ -93,12 +95,13 @@ class VLLM:
             findings.append(NO_PROBE)
         if metrics is None:
             findings.append(NO_METRICS)
+        findings += several_models(self._listed, self.http)
         findings += untold(fingerprint, "start it with VLLM_SERVER_DEV_MODE=1 to have them told" if not config else "")
         return Identity(fingerprint, abilities, tuple(findings))
 
     async def _model(self) -> dict[str, Any]:
-        models = fields.mapping(await self.http.get("/v1/models"))
-        model = fields.first(models.get("data"))
+        self._listed = await self.http.get("/v1/models")
+        model = asked_model(self._listed, self.http)
         self.texts.model = fields.text(model.get("id"))
         return model
 
