@@ -243,6 +243,10 @@ def test_a_changed_server_makes_the_matching_records_stale(
             Prompt("p", text="hi", parameters=Parameters(ignore_eos=True)),
             "its parameter ignore_eos was False, it is True",
         ),
+        (
+            Prompt("p", text="hi", parameters=Parameters(json_schema={"title": "x" * 200})),
+            "its parameter json_schema has changed",
+        ),
     ],
 )
 def test_what_changed_about_a_prompt_is_named(changed: Prompt, reason: str, tmp_path: Path) -> None:

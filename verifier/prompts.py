@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -73,10 +74,11 @@ def parse(line: str) -> Prompt:
         ValueError: with a message that names the field and what is wrong with it.
     """
     try:
-        raw = jsonlines.Reader([line]).read(type=dict)
+        raw = jsonlines.Reader([line], loads=_loads).read(type=dict)
     except jsonlines.InvalidLineError as error:
         cause = error.__cause__
         detail = f": {cause.msg} at column {cause.colno}" if isinstance(cause, json.JSONDecodeError) else ""
+        detail = detail or (f": {cause}" if isinstance(cause, ValueError) else "")
         raise ValueError(f"this is not a JSON object{detail}") from None
     try:
         prompt = msgspec.convert(raw, Prompt)
@@ -97,15 +99,25 @@ def parse(line: str) -> Prompt:
     return prompt
 
 
+def _no_number(word: str) -> None:
+    """JSON has no such number, and it would be sent as ``null``."""
+    raise ValueError(f"{word} is no number")
+
+
+_loads = partial(json.loads, parse_constant=_no_number)
+
+
 def _check_tools(prompt: Prompt) -> None:
     if prompt.parameters.tools and not prompt.messages:
         raise ValueError("`parameters.tools` needs `messages`: a chat template tells a model of its tools")
-    for number, tool in enumerate(prompt.parameters.tools):
-        function = tool.get("function")
-        if tool.get("type") != "function" or not isinstance(function, dict) or not function.get("name"):
-            raise ValueError(
-                f'`parameters.tools[{number}]` is not of the form {{"type": "function", "function": {{"name": …}}}}'
-            )
+    named = {f"parameters.tools[{number}]": tool for number, tool in enumerate(prompt.parameters.tools)}
+    for number, message in enumerate(prompt.messages or ()):
+        named |= {f"messages[{number}].tool_calls[{place}]": call for place, call in enumerate(message.tool_calls)}
+    for where, given in named.items():
+        function = given.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if given.get("type") != "function" or not name or not isinstance(name, str):
+            raise ValueError(f'`{where}` is not of the form {{"type": "function", "function": {{"name": …}}}}')
 
 
 def _check_parameters(prompt: Prompt) -> None:

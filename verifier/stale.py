@@ -18,6 +18,9 @@ from verifier.records import Finding, Fingerprint, Prompt, Rendering
 NAMED = 5
 """Prompts that a message names; of more it says how many."""
 
+LONGEST_CHANGE = 120
+"""Characters in which a change of a parameter is told; a schema or tools may be pages long."""
+
 OF_ALL = {"model": "model", "quantization": "quantization", "version": "engine version"}
 """Fields of a server that every answer depends on."""
 
@@ -146,7 +149,8 @@ def _changed(rendering: Rendering, prompt: Prompt) -> list[str]:
     for name in old.parameters.__struct_fields__:
         before, now = getattr(old.parameters, name), getattr(prompt.parameters, name)
         if before != now:
-            changes.append(f"its parameter {name} was {before!r}, it is {now!r}")
+            values = f"was {before!r}, it is {now!r}"
+            changes.append(f"its parameter {name} {values if len(values) <= LONGEST_CHANGE else 'has changed'}")
     return changes or ["the prompt has changed"]
 
 

@@ -277,6 +277,8 @@ class TestAddresses:
             ("8000#a#b", "http://127.0.0.1:8000#a#b"),
             ("https://host/v1#m?x=1", "https://host#m?x=1"),
             (":8000#", "http://127.0.0.1:8000"),
+            (":8000#model@2", "http://127.0.0.1:8000#model@2"),
+            ("https://host/#model@2", "https://host#model@2"),
         ],
     )
     def test_many_ways_to_write_one(self, address: str, url: str) -> None:
@@ -284,7 +286,18 @@ class TestAddresses:
 
     @pytest.mark.parametrize(
         "address",
-        ["", "ftp://host", "http://user:pass@host", "http://host?key=1", "http://host:0", "http://ho st", ":1#\x1b[2J"],
+        [
+            "",
+            "ftp://host",
+            "http://user:pass@host",
+            "http://host?key=1",
+            "http://host:0",
+            "http://ho st",
+            ":1#\x1b[2J",
+            "user:pass@host",
+            "http://user:80#pass@host",
+            "http://user:80@pass@host#model",
+        ],
     )
     def test_others_are_refused(self, address: str) -> None:
         with pytest.raises(LosslessError) as caught:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.mock_servers import ENGINES, MockServer
 from tests.servers.asking import PROMPT, ask, identify
+from tests.servers.test_http import raw_server
 from verifier.cli import run
 from verifier.errors import ServerError
 
@@ -62,6 +63,19 @@ def test_a_model_that_is_not_there_is_named_with_those_that_are(engine: str) -> 
         assert all(request.method == "GET" for request in server.requests)
     assert caught.value.kind == "no-such-model"
     assert "no model 'missing'; it has tiny, m0, m1, m2, m3, m4, m5, m6 and 3 more." in caught.value.message
+
+
+def test_names_that_are_none_or_too_long_or_no_text_are_told_as_far_as_they_go(tmp_path: Path) -> None:
+    """The finding goes into files, where half a surrogate pair cannot stand."""
+    data = [{"id": "one"}, {"id": None}, {"id": 5}, {}, {"id": "\ud800half"}, {"id": "m" * 100_000}]
+    body = json.dumps({"data": data}).encode()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    with raw_server(head % len(body) + body) as url:
+        (told,) = [finding for finding in identify(url).findings if finding.name == "several-models"]
+        with pytest.raises(ServerError) as caught:
+            identify(f"{url}#two")
+    assert f"has one, \ufffdhalf, {'m' * 80}…; the first is asked" in told.message
+    assert f"it has one, \ufffdhalf, {'m' * 80}…." in caught.value.message
 
 
 @pytest.mark.parametrize("engine", ["sglang", "llama.cpp"])

@@ -39,6 +39,9 @@ def parse_address(address: str) -> str:
     host = parts.hostname
     if parts.scheme not in {"http", "https"} or not host or parts.username or parts.password:
         raise wrong
+    if re.search(r"//[^/]*@", address):
+        # A "#" in a password would make a model, and so a word in files, of what follows it.
+        raise wrong
     if parts.query or not re.fullmatch(r"[\w.:%-]+", host) or port == 0 or not (model or "").isprintable():
         raise wrong
     shown_host = f"[{host}]" if ":" in host else host
@@ -54,7 +57,7 @@ def split_model(address: str) -> tuple[str, str | None]:
 
 def without_user(address: str) -> str:
     """An address that may be shown: nobody's name and password in it."""
-    return re.sub(r"//[^/@]*@", "//…@", address)
+    return re.sub(r"(^|//)[^/]*@", r"\1…@", address)
 
 
 def is_loopback(url: str) -> bool:
