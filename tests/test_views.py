@@ -37,6 +37,33 @@ def test_where_a_server_never_tells_more_nothing_is_forbidden(most: int, forbidd
     assert seen.moved == forbidden
 
 
+def test_a_token_that_a_server_adds_to_those_asked_for_does_not_make_others_forbidden() -> None:
+    """Token 50 was lifted by a bias: the plain model has it far below the three that were asked for."""
+    asked = tuple(TokenLogprob(token, -0.5 * token - 0.5) for token in range(3))
+    lifted = (*asked, TokenLogprob(50, -9.0))
+    ref = Completion("p", "ref", 0, "d", "x", "eos", ids=(50, 0))
+    spec = Completion("p", "spec", 0, "d", "y", "eos", ids=(50, 77))
+    seen = from_probed_run(
+        ref, structs.replace(ref, run=1, top=(lifted, asked)), spec, 1, Tolerance(0.3, "set", "high")
+    )
+    assert seen is not None
+    assert not seen.moved
+
+
+def test_what_is_not_listed_may_lie_between_the_likeliest_and_a_token_that_was_added() -> None:
+    asked = tuple(TokenLogprob(token, -0.5 * token - 0.5) for token in range(3))
+    ref = Completion("p", "ref", 0, "d", "x", "eos", ids=(50,))
+    spec = Completion("p", "spec", 0, "d", "y", "eos", ids=(77,))
+    probed = structs.replace(ref, run=1, top=((*asked, TokenLogprob(50, -9.0)),))
+    seen = from_probed_run(ref, probed, spec, 0, Tolerance(0.3, "set", "high"))
+    assert seen is not None
+    assert (seen.split.gap, seen.split.at_least) == (1.0, True)
+    biased = structs.replace(RENDERED, bias={50: 9.0})
+    told = seen.under(Prompt("p", text="x", parameters=Parameters(logit_bias={"50": 9.0})), biased, ())
+    assert told is not None
+    assert (told.gap, told.at_least) == (1.5, True)
+
+
 def test_only_the_plain_model_tells_by_its_preference() -> None:
     assert view(1, 0).moved
     assert not view(0, 1).moved

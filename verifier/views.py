@@ -64,5 +64,6 @@ def from_probed_run(
     if not top:
         return None
     ref_token = ref.ids[index] if index < len(ref.ids) else top[0].id
-    told = max(map(len, probed.top))
+    # Without the answer's own token at their end, which engines add to those that were asked for (see `floor`).
+    told = max(len(row) - (row[-1].id == token) for row, token in zip(probed.top, probed.ids, strict=False) if row)
     return View(judge(index, ref_token, spec.ids[index], top, tolerance.value, "reference-run"), top, shaped, told)

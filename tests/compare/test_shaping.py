@@ -172,13 +172,26 @@ class TestSplit:
         assert shaped(raw(None, -1.0), Parameters(grammar="root ::= [a-z]+")) is None
 
     def test_a_speculative_token_out_of_sight_is_at_best_the_last_one(self) -> None:
-        """The last one of those in sight is the reference's own here, so that the bias alone is between them."""
-        bound = shaped(raw(-3.0, None), Parameters(logit_bias={"1": 2.0}), {1: 2.0})
+        bound = shaped(raw(-1.0, None, best=-0.5), Parameters(logit_bias={"1": 2.0}), {1: 2.0})
         assert bound is not None
-        assert (bound.gap, bound.at_least) == (2.0, True)
+        assert (bound.gap, bound.argmax, bound.at_least) == (1.5, 1, True)
         assert beyond(bound)
-        unknown = shaped(raw(-3.0, None), Parameters(grammar="root ::= [a-z]+"))
+
+    def test_a_bound_is_the_lowest_under_any_reading_of_penalties(self) -> None:
+        """2 if the prompt does not count for them; if it does, five times 1 nat less, which bounds nothing."""
+        penalty = Parameters(frequency_penalty=1.0)
+        bound, none = (shaped(raw(-1.0, None, best=-3.0), penalty, prompt=(1,) * count) for count in (1, 5))
+        assert bound is not None
+        assert none is not None
+        assert (bound.gap, none.gap) == (1.0, 0.0)
+
+    @pytest.mark.parametrize("bias", [0.0, 2.0])
+    def test_the_references_own_token_bounds_no_other(self, bias: float) -> None:
+        """It may have been added to the likeliest ones, with any number of others between."""
+        asked = Parameters(grammar="root ::= [a-z]+", logit_bias={"1": bias} if bias else {})
+        unknown = shaped(raw(-3.0, None), asked, {1: bias})
         assert unknown is not None
+        assert (unknown.gap, unknown.argmax, unknown.at_least) == (0.0, 1, True)
         assert not beyond(unknown)
         assert not within(unknown)
 

@@ -28,6 +28,15 @@ def tied(top: Sequence[TokenLogprob]) -> tuple[int, ...]:
     return tuple(entry.id for entry in top if best - entry.logprob <= TIE)
 
 
+def floor(top: Sequence[TokenLogprob], ref_token: int) -> float:
+    """The logprob above which every token is listed, nats; ``top`` holds one at least.
+
+    The reference's own token does not count: engines add it to the likeliest ones where a penalty or bias lifted it
+    from far below (seen of vLLM 0.26.0), and much that is not listed may lie between.
+    """
+    return min((entry.logprob for entry in top if entry.id != ref_token), default=top[0].logprob)
+
+
 def judge(
     index: int,
     ref_token: int,
@@ -42,7 +51,7 @@ def judge(
         top: the reference's most likely tokens there, nats, in any order, at least one.
         tolerance: nats.
 
-    A speculative token that is not among ``top`` is at least as far away as the last of them: the gap is then a lower
+    A speculative token that is not among ``top`` is at least as far away as their `floor`: the gap is then a lower
     bound and so marked.
 
     Raises:
@@ -53,7 +62,6 @@ def judge(
     best = max(top, key=lambda entry: entry.logprob)
     known = {entry.id: entry.logprob for entry in top}
     of_spec = known.get(spec_token)
-    lowest = min(known.values())
     rank = None if of_spec is None else 1 + sum(logprob > of_spec + TIE for logprob in known.values())
     ties = tied(top)
     return Split(
@@ -61,7 +69,7 @@ def judge(
         ref_token=ref_token,
         spec_token=spec_token,
         argmax=best.id,
-        gap=round(best.logprob - (lowest if of_spec is None else of_spec), 6),
+        gap=round(best.logprob - (floor(top, ref_token) if of_spec is None else of_spec), 6),
         tolerance=tolerance,
         source=source,
         rank=rank,

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from verifier.compare.evidence import TIE
+from verifier.compare.evidence import TIE, floor
 from verifier.compare.structure import reasoning
 from verifier.records import Completion, Parameters, Split, TokenLogprob
 
@@ -98,7 +98,7 @@ def shaped_split(
     and presence penalties"); engines differ in whether the prompt counts and how far they look back. The gap is the
     smallest under any of these readings, so that a token beyond it is beyond it under all. A repetition penalty scales
     logits, of which logprobs say nothing: of a token that it applies to nothing is known. A speculative token that is
-    not among ``top`` is at best as likely as the last of them: the gap is then a lower bound.
+    not among ``top`` is at best as likely as their `floor`: the gap is then a lower bound.
     """
     known = {entry.id: entry.logprob for entry in top}
     if split.ref_token not in known:
@@ -110,23 +110,25 @@ def shaped_split(
     def shifted(token: int, counts: Counter[int]) -> float:
         times = counts[token]
         penalty = parameters.presence_penalty * (times > 0) + parameters.frequency_penalty * times
-        return known.get(token, min(known.values())) + bias.get(token, 0.0) - penalty
+        return known.get(token, floor(top, split.ref_token)) + bias.get(token, 0.0) - penalty
 
     gaps = [
         shifted(split.ref_token, counts) - shifted(split.spec_token, counts)
         for counts in (Counter(answer), Counter(seen), Counter(seen[-PENALTY_WINDOW:]))
     ]
-    # A reading under which the reference passed over a better token is not how this engine counts.
-    possible = [gap for gap in gaps if gap >= -split.tolerance]
+    is_bound = split.spec_token not in known
+    # A reading under which the reference passed over a better token is not how this engine counts; a bound below zero
+    # says nothing of that.
+    possible = [max(gap, 0.0) if is_bound else gap for gap in gaps if is_bound or gap >= -split.tolerance]
     if not possible:
         return None
     gap = min(possible, key=abs)
     return msgspec.structs.replace(
         split,
-        argmax=split.ref_token if gap > 0 else split.spec_token,
+        argmax=split.ref_token if gap > 0 or is_bound else split.spec_token,
         gap=round(max(gap, 0.0), 6),
         rank=None,
-        at_least=split.spec_token not in known,
+        at_least=is_bound,
         tied=(split.ref_token, split.spec_token) if abs(gap) <= TIE else (),
     )
 
