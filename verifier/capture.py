@@ -192,6 +192,7 @@ def completion_of(answer: Answer, prompt: Prompt, job: Pass, total: float) -> Co
         speculation=answer.speculation,
         top=answer.top,
         surplus=answer.surplus,
+        reasoning_tokens=answer.reasoning_tokens,
         concurrency=job.concurrency,
     )
 

@@ -30,6 +30,7 @@ from verifier.golden import Run, Store
 from verifier.judging import Judge, is_open
 from verifier.pairs import without_effect
 from verifier.plan import Plan
+from verifier.pooling import FEWEST, Suspects
 from verifier.records import (
     Arm,
     Comparison,
@@ -42,7 +43,7 @@ from verifier.records import (
     SpeculationSettings,
     Summary,
 )
-from verifier.refused import findings, refused, unrenderable, without
+from verifier.refused import ARMS, findings, refused, unrenderable, without
 from verifier.servers.protocol import Counters, Server
 from verifier.stale import Without, fit
 
@@ -92,12 +93,15 @@ class Check:
             await identify(arm, server, self.store, self.emit)
         self._leave_out(refused(self.store, self.plan.prompts))
         self.emit(StageStarted("compare", len(self.plan.prompts)))
+        suspects = Suspects()
         for prompt in self.plan.prompts:
             comparison = self.store.comparison(prompt.id)
             if comparison is None or (self.reference is not None and is_open(self.store, comparison)):
                 comparison = await self.judge.compare(prompt)
-            self._conclude(prompt, comparison)
+            if not suspects.takes(prompt, comparison):
+                self._conclude(prompt, comparison)
             self.emit(Advanced("compare"))
+        await self._pool(suspects)
         return self._summarise()
 
     async def _identify(self) -> None:
@@ -189,17 +193,36 @@ class Check:
         """Verdicts on what is left. Evidence is asked for only now, when the reference is idle: a busy one would batch
         the requests with others and answer from another shape of computation."""
         self.emit(StageStarted("compare", len(self.plan.prompts), len(self.settled)))
+        suspects = Suspects()
         for prompt in self.plan.prompts:
             if prompt.id not in self.settled:
                 earlier = self.store.comparison(prompt.id)
                 done = earlier is not None and earlier.cls != "error"
-                self._conclude(prompt, earlier if earlier and done else await self.judge.compare(prompt))
+                comparison = earlier if earlier and done else await self.judge.compare(prompt)
+                if not suspects.takes(prompt, comparison):
+                    self._conclude(prompt, comparison)
                 self.emit(Advanced("compare"))
+        await self._pool(suspects)
+
+    async def _pool(self, suspects: Suspects) -> None:
+        """Verdicts on the answers that are suspect one by one, now that it is known how many there are."""
+        if len(suspects.held) >= FEWEST and self.reference is not None:
+            self._wait("Scoring the reference's own answers: many answers hold one token that is suspect.")
+        verdicts, finding = await suspects.judge(self.judge.own_gap)
+        if finding is not None:
+            self._note(finding)
+        for prompt, comparison in verdicts:
+            self._conclude(prompt, comparison)
 
     def _conclude(self, prompt: Prompt, comparison: Comparison) -> None:
         if comparison != self.store.comparison(prompt.id):
             self.store.append(comparison)
         self.tally.add(comparison, *self.judge.pair(prompt.id), self.judge.self_difference(prompt.id))
+        if comparison.cls == "error":
+            for arm in ARMS:
+                failure = self.store.failure(arm, prompt.id)
+                if failure is not None:
+                    self.tally.add_failure(failure)
         self.emit(Compared(comparison))
 
     def _summarise(self) -> Summary:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from verifier.compare.evidence import judge
+from verifier.compare.penalties import Penalised, is_computable
 from verifier.compare.shaping import depends_on_start, is_penalised, plain, shaping
 from verifier.compare.tolerance import FULL_SAMPLE, gap_change, measured
 from verifier.errors import ServerError
@@ -62,8 +63,9 @@ async def teacher_force(
     """Every token of the speculative answer from ``first`` on that the reference would not have picked itself.
 
     By one prefill where the server can score a given text; otherwise by letting it go on from the speculative prefix
-    after each disagreement, so the number of requests grows with the disagreements. No evidence where the prompt's
-    parameters choose tokens in a way that cannot be asked for after a prefix.
+    after each disagreement, so the number of requests grows with the disagreements. Presence and frequency penalties
+    are taken off the scores where the engine cannot be asked under them. No evidence where the prompt's parameters
+    choose tokens in a way that can neither be computed nor asked for after a prefix.
 
     Raises:
         ServerError: when the reference does not answer.
@@ -72,10 +74,13 @@ async def teacher_force(
         return NO_EVIDENCE
     if not abilities.scoring or depends_on_start(prompt.parameters):
         return NO_EVIDENCE
-    if is_penalised(prompt.parameters) and not (isinstance(server, TellsShaped) and server.counts_prompt):
-        return NO_EVIDENCE
     if abilities.scoring == "prefill" and not shaping(prompt.parameters):
         return await _by_prefill(server, rendering.ids, spec.ids, first, tolerance)
+    if is_penalised(prompt.parameters) and not (isinstance(server, TellsShaped) and server.counts_prompt):
+        if abilities.scoring != "prefill" or not is_computable(prompt.parameters):
+            return NO_EVIDENCE
+        shaped = Penalised(prompt.parameters, rendering.bias, rendering.ids, spec.ids[:first])
+        return await _by_prefill(server, rendering.ids, spec.ids, first, tolerance, shaped)
     return Evidence(await walk(server, prompt, rendering, spec.ids, first, tolerance), "all")
 
 
@@ -94,8 +99,9 @@ async def without_parameters(
 
 
 async def _by_prefill(
-    server: Server, prompt_ids: tuple[int, ...], spec_ids: tuple[int, ...], first: int, tolerance: Tolerance
-) -> Evidence:
+    server: Server, prompt_ids: tuple[int, ...], spec_ids: tuple[int, ...], first: int, tolerance: Tolerance,
+    shaped: Penalised | None = None,
+) -> Evidence:  # fmt: skip
     start = len(prompt_ids)
     scored = await server.score(prompt_ids + spec_ids, start + first, TOP)
     splits = []
@@ -106,7 +112,11 @@ async def _by_prefill(
         if all(entry.id != token.id for entry in top):
             top = (*top, TokenLogprob(token.id, token.logprob))
         best = max(top, key=lambda entry: entry.logprob)
-        if token.id != best.id:
+        if shaped is not None:
+            split = shaped.judge(index, token.id, top, tolerance.value)
+            splits += [split] if split else []
+            shaped.advance(token.id)
+        elif token.id != best.id:
             splits.append(judge(index, best.id, token.id, top, tolerance.value, "prefill"))
     return Evidence(tuple(splits), "all")
 

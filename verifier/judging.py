@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from verifier.background import Background
 from verifier.compare.alignment import Answer, align
-from verifier.compare.degeneration import Sign, degeneration
+from verifier.compare.degeneration import degeneration
 from verifier.compare.evidence import within
 from verifier.compare.fingerprints import LOSSY_SWITCH
-from verifier.compare.shaping import broken_promise, shaping
-from verifier.compare.speed import acceptance_length, accepted_in_a_loop, decode_speed
-from verifier.compare.structure import Structure, structure
-from verifier.compare.tolerance import floor_of
-from verifier.compare.verdict import Case, decide, same_answer
+from verifier.compare.self_consistency import ENDS_IN_IDS, Contradiction, Terms, contradictions
+from verifier.compare.shaping import shaping
+from verifier.compare.speed import acceptance_length, decode_speed
+from verifier.compare.structure import structure
+from verifier.compare.tolerance import floor_of, is_reliable
+from verifier.compare.verdict import Case, decide, first_difference, same_answer
 from verifier.errors import ServerError
 from verifier.evidence import (
     NO_EVIDENCE,
@@ -27,6 +29,7 @@ from verifier.evidence import (
     without_parameters,
 )
 from verifier.golden import Run, Store
+from verifier.notes import notes_on, notes_on_contradictions, notes_on_drafts, notes_on_parameters, notes_on_usage
 from verifier.plan import Plan
 from verifier.records import (
     Abilities,
@@ -47,6 +50,19 @@ from verifier.views import View, from_probed_run
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What the two answers to a prompt show by themselves, whatever the reference thinks of their tokens."""
+
+    ref: tuple[Contradiction, ...] = ()
+    spec: tuple[Contradiction, ...] = ()
+    neighbour: str = ""
+    """The other prompt whose answer the speculative one is."""
+
+
+NOTHING_SHOWN = Shown()
+
+
 @dataclass
 class Judge:
     """Gives verdicts on prompts whose answers are in the store.
@@ -62,6 +78,7 @@ class Judge:
     wait: Callable[[str], None] = lambda reason: None
     """Told of what makes people wait, in a sentence."""
     _measured: bool = False
+    _background: Background | None = None
 
     def at_once(self, prompt: Prompt) -> Comparison | None:
         """The verdict where it needs no evidence because both answers are there and equal, else ``None``."""
@@ -71,7 +88,7 @@ class Judge:
         ref, spec = self.pair(prompt.id)
         if ref is None or spec is None or not same_answer(ref, spec):
             return None
-        return self._decided(prompt, ref, spec, align_completions(ref, spec), NO_EVIDENCE)
+        return self._decided(prompt, ref, spec, align_completions(ref, spec), NO_EVIDENCE, NOTHING_SHOWN)
 
     async def compare(self, prompt: Prompt) -> Comparison:
         """The verdict, with all evidence that is to be had."""
@@ -83,12 +100,23 @@ class Judge:
             evidence = NO_EVIDENCE
             if self.plan.score == "all":
                 evidence = await self._asked_reference(prompt, spec, 0)
-            return self._decided(prompt, ref, spec, alignment, evidence)
+            return self._decided(prompt, ref, spec, alignment, evidence, NOTHING_SHOWN)
         alignment = await self._with_pieces(ref, spec, alignment)
         evidence = NO_EVIDENCE
         if alignment.unit == "token" and alignment.spans and self.plan.score != "none":
             evidence = await self._evidence(prompt, ref, spec, alignment.spans[0].ref_start)
-        return self._decided(prompt, ref, spec, alignment, evidence)
+        return self._decided(prompt, ref, spec, alignment, evidence, await self._shown(prompt, ref, spec))
+
+    async def own_gap(self, prompt: Prompt) -> float | None:
+        """The widest gap (nats) of the reference's own answer, scored as speculative ones are: the control of `drift`.
+
+        ``None`` where it cannot be scored to its end.
+        """
+        ref = self.store.completion("ref", prompt.id)
+        if ref is None:
+            return None
+        evidence = await self._asked_reference(prompt, ref, 0)
+        return widest(evidence.splits) if evidence.scored == "all" else None
 
     def pair(self, prompt_id: str) -> tuple[Completion | None, Completion | None]:
         """The two answers that are compared."""
@@ -206,15 +234,62 @@ class Judge:
             Answer(spec.text, spec.ids, [pieces[token] for token in spec.ids]),
         )
 
+    async def _shown(self, prompt: Prompt, ref: Completion, spec: Completion) -> Shown:
+        """What two answers that differ show by themselves, beside the other answers of the run."""
+        if self._background is None:
+            self._background = Background.of(self.store)
+        of_ref, of_spec = await self._text_of(ref), await self._text_of(spec)
+        known = of_ref is not None and of_spec is not None
+        return Shown(
+            contradictions(ref, self._terms(prompt, "ref"), of_ref if known else None),
+            contradictions(spec, self._terms(prompt, "spec"), of_spec if known else None),
+            self._background.neighbour(spec, ref, self.store),
+        )
+
+    async def _text_of(self, answer: Completion) -> str | None:
+        """What the ids of an answer decode to, by either server's detokenizer; ``None`` where that is not known."""
+        server = self.reference or self.speculative
+        if server is None or not answer.ids:
+            return None
+        try:
+            return await server.text_of(answer.ids)
+        except ServerError:
+            return None
+
+    def _terms(self, prompt: Prompt, arm: Arm) -> Terms:
+        """What an answer of ``arm`` to a prompt is held against."""
+        server, rendering = self.store.servers.get(arm), self.store.rendering(prompt.id)
+        mark = server.fingerprint if server else None
+        return Terms(
+            limit=self.plan.passes(arm)[0].limit(prompt),
+            sent=len(rendering.ids) if rendering and rendering.ids is not None else None,
+            stop=prompt.parameters.stop,
+            ignore_eos=prompt.parameters.ignore_eos,
+            min_tokens=prompt.parameters.min_tokens,
+            end_ids=self._background.end_ids if self._background else frozenset(),
+            context_length=mark.context_length if mark and isinstance(mark.context_length, int) else None,
+            ends_in_ids=mark is not None and mark.engine.lower() in ENDS_IN_IDS,
+        )
+
     def _decided(
-        self, prompt: Prompt, ref: Completion, spec: Completion, alignment: Alignment, evidence: Evidence
+        self,
+        prompt: Prompt,
+        ref: Completion,
+        spec: Completion,
+        alignment: Alignment,
+        evidence: Evidence,
+        shown: Shown,
     ) -> Comparison:
         differs = not same_answer(ref, spec)
-        built = structure(ref, spec, stop_strings=prompt.parameters.stop, ignore_eos=prompt.parameters.ignore_eos)
+        terms = self._terms(prompt, "spec")
+        built = structure(
+            ref, spec, end_ids=terms.end_ids, stop_strings=prompt.parameters.stop, ignore_eos=terms.ignore_eos
+        )
         signs = degeneration(ref, spec, prompt_text=asked_text(prompt)) if differs else ()
         again = self._again(prompt.id)
         rendering = self.store.rendering(prompt.id)
         bias = rendering.bias if rendering else {}
+        usage = notes_on_usage(ref, spec, terms)
         case = Case(
             prompt=prompt,
             ref=ref,
@@ -227,6 +302,12 @@ class Judge:
             scored=evidence.scored,
             signs=signs,
             same_prompt=_same_prompt(ref, spec),
+            contradictions=shown.spec,
+            ref_contradictions=shown.ref,
+            sent=terms.sent,
+            neighbour=shown.neighbour,
+            limit=terms.limit,
+            reliable=is_reliable(self.store.measurement),
             relaxed=any(finding.name == LOSSY_SWITCH for finding in self.store.findings),
             bias=bias,
             moved=evidence.moved,
@@ -249,9 +330,12 @@ class Judge:
             tolerance=case.tolerance if differs else None,
             notes=(
                 *(notes_on(built, signs, ref, again) if differs else ()),
+                *notes_on_contradictions(shown.ref, shown.spec),
+                *usage,
                 *notes_on_parameters(prompt, bias, ref, spec),
                 *notes_on_drafts(spec),
             ),
+            defects=("usage",) if usage else (),
             ref_repeats=case.repeats,
             acceptance_length=rounded(acceptance_length(spec)),
             ref_speed=rounded(decode_speed(ref)),
@@ -274,66 +358,14 @@ class Judge:
         )
 
 
-BROKEN = {
-    "empty": "is empty",
-    "usage": "does not have as many tokens as the server says",
-    "json": "is not valid JSON any more",
-    "reasoning": "leaves its reasoning open",
-    "tool-call": "has a malformed tool call",
-}
-"""What can be broken about an answer, in words."""
-
-
-def notes_on(built: Structure, signs: tuple[Sign, ...], ref: Completion, again: list[Completion]) -> tuple[str, ...]:
-    """What else is worth knowing about two answers that differ, as sentences."""
-    notes = [f"The speculative answer alone {BROKEN[name]}{_where(built, name)}." for name in built.broken]
-    notes += [f"The reference's answer alone {BROKEN[name]}." for name in built.ref_broken]
-    if built.finish is not None:
-        notes.append(f"The reference ended by {built.finish.ref}, the speculative server by {built.finish.spec}.")
-    notes += [f"Sign of breakdown in the speculative answer alone: {sign.detail or sign.kind}." for sign in signs]
-    for one in again:
-        at = first_difference(ref, one)
-        if at is not None and one.top is not None:
-            notes.append(
-                f"The reference's pass with logprobs left its first answer at token {at}; it is used only up to there."
-            )
-    return tuple(notes)
-
-
-def notes_on_parameters(
-    prompt: Prompt, bias: Mapping[int, float], ref: Completion, spec: Completion
-) -> tuple[str, ...]:
-    """Parameters that had no effect on either side, which no difference shows."""
-    of_ref, of_spec = (broken_promise(prompt.parameters, bias, one) for one in (ref, spec))
-    return (f"Both servers ignore a parameter: the reference {of_ref}.",) if of_ref and of_spec else ()
-
-
-def notes_on_drafts(spec: Completion) -> tuple[str, ...]:
-    """What is worth knowing about an answer's draft counters."""
-    if accepted_in_a_loop(spec):
-        return ("Every draft was accepted, in an answer that is a loop: its acceptance length says nothing.",)
-    return ()
-
-
-def _where(built: Structure, name: str) -> str:
-    if name == "json" and built.spec.json is not None and built.spec.json.stopped_at is not None:
-        return f" from character {built.spec.json.stopped_at} on ({built.spec.json.problem})"
-    return ""
-
-
-def first_difference(one: Completion, other: Completion) -> int | None:
-    """The first token at which two answers differ; 0 where only texts can be compared, ``None`` where they agree."""
-    if one.ids is None or other.ids is None:
-        return None if one.text == other.text else 0
-    if one.ids == other.ids:
-        return None
-    pairs = enumerate(zip(one.ids, other.ids, strict=False))
-    return next((index for index, (a, b) in pairs if a != b), min(len(one.ids), len(other.ids)))
-
-
 def align_completions(ref: Completion, spec: Completion) -> Alignment:
     """Two stored answers side by side."""
     return align(Answer(ref.text, ref.ids), Answer(spec.text, spec.ids))
+
+
+def widest(splits: Sequence[Split]) -> float:
+    """The widest gap among splits, nats; 0 without any."""
+    return max((split.gap for split in splits), default=0.0)
 
 
 def rounded(value: float | None) -> float | None:
@@ -355,7 +387,7 @@ def is_open(run: Run, comparison: Comparison) -> bool:
 
 
 def _same_prompt(ref: Completion, spec: Completion) -> bool:
-    """Whether both servers counted the same prompt tokens, as far as they tell."""
+    """Whether both servers counted the same prompt tokens, as far as they say."""
     if ref.prompt_tokens is None or spec.prompt_tokens is None:
         return True
     return ref.prompt_tokens == spec.prompt_tokens

@@ -7,21 +7,22 @@ from dataclasses import dataclass
 from typing import get_args
 
 from verifier.errors import LosslessError
-from verifier.records import Cause, Class, Comparison, Fault, SuiteVerdict
+from verifier.records import Cause, Class, Comparison, Defect, Fault, SuiteVerdict
 
 POLICIES = {
-    "strict": (frozenset({"near-lossless", "diverged", "speculation"}), frozenset[str]()),
+    "strict": (frozenset({"near-lossless", "diverged", "speculation", "usage"}), frozenset[str]()),
     "lossless": (frozenset({"speculation"}), frozenset[str]()),
     "text": (frozenset({"diverged", "speculation"}), frozenset({"rounding", "inconclusive"})),
 }
-"""By name, what fails a run and what is excused. ``strict``: any difference. ``lossless``: what is speculation's fault.
-``text``: any difference that is more than small and not explained by rounding; unproven drafting is let pass."""
+"""By name, what fails a run and what is excused. ``strict``: any difference, wrong token counts included. ``lossless``:
+what is speculation's fault. ``text``: any difference that is more than small and not explained by rounding; unproven
+drafting is let pass."""
 
 NAMES = frozenset(
-    {*get_args(Class), *get_args(Cause), *get_args(Fault)} - {"exact", "none"}
+    {*get_args(Class), *get_args(Cause), *get_args(Fault), *get_args(Defect)} - {"exact", "none"}
     | {"inconclusive", "invalid"}
 )  # fmt: skip
-"""What ``--fail-on`` and ``--allow`` take: a class, cause or fault, or a suite verdict that is no verdict."""
+"""What ``--fail-on`` and ``--allow`` take: a class, cause, fault or defect, or a suite verdict that is no verdict."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,11 @@ class Policy:
         A class that is allowed says how much may change, not who may be at fault: speculation's fault is excused only
         by its cause, or as a fault.
         """
-        if comparison.cls == "error" or not self.fail_on & {comparison.cls, comparison.cause, comparison.fault}:
+        if comparison.cls == "error":
+            return False
+        if self.fail_on & (frozenset(comparison.defects) - self.allow):
+            return True
+        if not self.fail_on & {comparison.cls, comparison.cause, comparison.fault}:
             return False
         by_class = comparison.cls in self.allow and comparison.fault != "speculation"
         return not by_class and not self.allow & {comparison.cause, comparison.fault}

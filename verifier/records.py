@@ -34,9 +34,14 @@ Cause = Literal[
     "wrong-token",
     "degeneration",
     "relaxed-acceptance",
+    "cross-talk",
+    "drift",
+    "unreliable-reference",
     "undetermined",
     "server-error",
 ]
+Defect = Literal["usage"]
+"""What can be wrong with an answer that is otherwise the reference's."""
 Finish = Literal["eos", "stop", "length", "abort", "unknown"]
 """Why an answer ended: the model's own end token, a stop string or stop id of the request, max_tokens, the server."""
 Unit = Literal["token", "grapheme"]
@@ -237,6 +242,8 @@ class Completion(Struct, frozen=True, tag="completion", omit_defaults=True):
     top: tuple[tuple[TokenLogprob, ...], ...] | None = None
     surplus: int = 0
     concurrency: int = 1
+    reasoning_tokens: int | None = None
+    """How many of its tokens the server counts as reasoning."""
 
 
 class Failure(Struct, frozen=True, tag="failure", omit_defaults=True):
@@ -378,6 +385,8 @@ class Comparison(Struct, frozen=True, tag="comparison", omit_defaults=True):
     scored: Scored = "none"
     notes: tuple[str, ...] = ()
     """What else is different about the two answers: broken JSON, an open tool call, signs of breakdown."""
+    defects: tuple[Defect, ...] = ()
+    """What is wrong with the speculative answer besides its text and tokens: wrong token counts."""
 
 
 class Drafts(Struct, frozen=True, tag="drafts", omit_defaults=True):

@@ -124,5 +124,8 @@ def test_the_gap_changes_between_the_same_two_tokens() -> None:
     prefill = (TokenLogprob(2, -0.6), TokenLogprob(1, -0.7), TokenLogprob(9, -0.1))
     # Decode has token 1 ahead of token 2 by 0.4, prefill has it behind by 0.1.
     assert gap_change(decode, prefill) == pytest.approx(0.5)
-    assert gap_change(prefill, decode) is None
+    # The second choice is not listed: it may have gone anywhere.
+    assert gap_change((TokenLogprob(1, -0.1), TokenLogprob(9, -0.4)), decode) is None
+    # The choice itself is not listed: it fell behind by the width of the list at least.
+    assert gap_change(prefill, decode) == pytest.approx(2.5)
     assert gap_change(decode[:1], prefill) is None

@@ -8,13 +8,19 @@ from dataclasses import dataclass, field
 from verifier.compare.rates import Rates
 from verifier.compare.speed import generated
 from verifier.policy import Policy
-from verifier.records import Comparison, Completion, Drafts, Finding, Measurement, SuiteVerdict, Summary
+from verifier.records import Arm, Comparison, Completion, Drafts, Failure, Finding, Measurement, SuiteVerdict, Summary
 
 STABLE_SHARE = 0.5
 """A reference that repeats fewer of its answers than this is no reference: nothing can be read off differences."""
 
 MIXED = 1.1
 """A server's own count of drafts may be this much above that of our answers: it counts requests that failed as well."""
+
+
+PERMANENT = frozenset({"aborted", "empty", "no-template", "out-of-vocabulary", "parameter-refused", "too-large"})
+"""Kinds of failures that the same request meets again."""
+
+_SIDES: dict[Arm, str] = {"spec": "speculative server", "ref": "reference"}
 
 
 @dataclass
@@ -47,6 +53,10 @@ class Tally:
     ref_clock: list[float] = field(default_factory=lambda: [0.0, 0.0])
     spec_clock: list[float] = field(default_factory=lambda: [0.0, 0.0])
     invalid: list[str] = field(default_factory=list)
+    open_unscored: int = 0
+    """Open answers of which not every token was scored."""
+    failed: dict[Arm, set[str]] = field(default_factory=lambda: {"ref": set(), "spec": set()})
+    """Kinds of failures by the server that failed."""
     stale: int = 0
     """Prompts that were left out because the golden's answer is to something else than what is asked now."""
 
@@ -60,6 +70,10 @@ class Tally:
     def add_finding(self, finding: Finding) -> None:
         if finding.severity == "invalid":
             self.invalid.append(finding.message)
+
+    def add_failure(self, failure: Failure) -> None:
+        """Take note of why a prompt has no answer."""
+        self.failed[failure.arm].add(failure.kind)
 
     def add(
         self,
@@ -81,6 +95,7 @@ class Tally:
         if comparison.cls not in {"exact", "error"}:
             self.causes[comparison.cause] += 1
             self.faults[comparison.fault] += 1
+            self.open_unscored += comparison.fault == "undetermined" and comparison.scored != "all"
             if comparison.fault == "speculation":
                 self.blamed[comparison.cause] += 1
                 self.blamed_text += ref is None or spec is None or ref.text != spec.text
@@ -192,41 +207,82 @@ class Tally:
             return "INVALID", "The two servers were not asked the same thing."
         if self.faults["speculation"]:
             return "LOSSY", self._blamed()
-        if self.classes["error"]:
-            return "INCONCLUSIVE", (
-                f"{self.classes['error']} of {self.total} prompts were not answered by both servers. "
-                "The same command again asks only for what is missing."
-            )
-        if self.stale:
-            return "INCONCLUSIVE", (
-                f"{self.stale} of {self.total + self.stale} prompts were not compared, because the golden is stale for "
-                "them: record them again."
-            )
-        if not self.total:
-            return "INCONCLUSIVE", "No prompt was compared: every one was left out."
-        if self.asked_twice and self.repeated < STABLE_SHARE * self.asked_twice:
-            return "INCONCLUSIVE", (
-                f"The reference repeated only {self.repeated} of {self.asked_twice} answers when asked again, "
-                "so a difference says nothing about speculation."
-            )
-        if excess:
+        is_stable = not self.asked_twice or self.repeated >= STABLE_SHARE * self.asked_twice
+        if excess and is_stable and not self.classes["error"] and not self.stale:
             where = "over all prompts" if "all" in excess else f"in {', '.join(excess)}"
             return "LOSSY", (
                 f"Differences without evidence are significantly more {where} than the reference has with itself, "
                 "at another batch shape too."
             )
-        if not self.drafting_proven:
-            return "INCONCLUSIVE", self._unproven()
-        open_cases = self.faults["undetermined"] + self.faults["reference"]
-        if open_cases:
-            verb = "differs" if open_cases == 1 else "differ"
-            return "INCONCLUSIVE", (
-                f"{_answers(open_cases)} of {self.total} {verb} without evidence to say why. "
-                "`lossless rescore` asks the reference for it."
-            )
+        doubts = self._doubts(is_stable=is_stable)
+        if doubts:
+            return "INCONCLUSIVE", " ".join(doubts)
         if self.differing:
             return "NEAR-LOSSLESS", self._explained()
         return "LOSSLESS", f"All {self.total} answers are the same, and drafts were verified."
+
+    def _doubts(self, *, is_stable: bool) -> list[str]:
+        """Why nothing can be said for certain, as sentences, the most severe first."""
+        doubts = []
+        if not is_stable:
+            doubts.append(
+                f"The reference repeated only {self.repeated} of {self.asked_twice} answers when asked again, "
+                "so a difference says nothing about speculation."
+            )
+        elif self.causes["unreliable-reference"]:
+            doubts.append(self._unreliable())
+        elif self.open_count:
+            doubts.append(self._open())
+        if self.classes["error"]:
+            doubts.append(self._unanswered())
+        if self.stale:
+            doubts.append(
+                f"{self.stale} of {self.total + self.stale} prompts were not compared, because the golden is stale for "
+                "them: record them again."
+            )
+        elif not self.total:
+            doubts.append("No prompt was compared: every one was left out.")
+        elif self.total > self.classes["error"] and not self.drafting_proven:
+            doubts.append(self._unproven())
+        return doubts
+
+    @property
+    def open_count(self) -> int:
+        """Answers that differ, of which nobody knows whose fault it is."""
+        return self.faults["undetermined"] + self.faults["reference"]
+
+    def _open(self) -> str:
+        verb = "differs" if self.open_count == 1 else "differ"
+        head = f"{_answers(self.open_count)} of {self.total} {verb} without evidence to say why"
+        broken = self.causes["degeneration"]
+        if broken:
+            head += f", {broken} of them with signs of breakdown"
+        if self.open_unscored:
+            return f"{head}. `lossless rescore` asks the reference for it, where it can be asked."
+        return f"{head}. More prompts may tell."
+
+    def _unreliable(self) -> str:
+        count, measured = self.causes["unreliable-reference"], self.measurement
+        verb = "differs" if count == 1 else "differ"
+        by = f" (root mean square {measured.rms:.2g} nat, up to {measured.largest:.2g})" if measured else ""
+        return (
+            f"{_answers(count)} of {self.total} {verb}, and the reference cannot judge them: its own decode and "
+            f"prefill disagree by more than rounding explains{by}. Does it score without its adapter, with a "
+            "quantized KV cache, or with another model?"
+        )
+
+    def _unanswered(self) -> str:
+        """Which server failed, how, and whether asking again can help."""
+        count, total = self.classes["error"], self.total
+        failed = [f"the {_SIDES[arm]} ({', '.join(sorted(self.failed[arm]))})" for arm in _SIDES if self.failed[arm]]
+        by = " and ".join(failed) if failed else "a server"
+        head = f"{count} of {total} {'prompt' if total == 1 else 'prompts'} got no answer from {by}."
+        kinds = frozenset[str]().union(*self.failed.values())
+        if kinds and all(map(_is_permanent, kinds)):
+            return (
+                f"{head} The same request fails in the same way, so repeating it will not help: see the server's log."
+            )
+        return f"{head} The same command asks only for what is missing."
 
     def _blamed(self) -> str:
         count = self.faults["speculation"]
@@ -263,6 +319,11 @@ class Tally:
         if not accepted:
             return "No draft token was accepted, so the accepting side of the verify step was never tested."
         return "No draft token was rejected, so the rejecting side of the verify step was never tested."
+
+
+def _is_permanent(kind: str) -> bool:
+    """Whether the same request would fail again: the server refuses it (an HTTP status of the 400s) or breaks on it."""
+    return kind in PERMANENT or (kind.startswith("status-4") and kind not in {"status-408", "status-425", "status-429"})
 
 
 def _answers(count: int) -> str:

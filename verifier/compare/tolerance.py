@@ -91,6 +91,20 @@ def measured(reference: Fingerprint, changes: Sequence[float]) -> Measurement | 
     )
 
 
+def is_reliable(measurement: Measurement | None) -> bool:
+    """Whether a reference's decode and prefill are one model as far as arithmetic goes, so that its scores count.
+
+    They are not where the root mean square of their difference is above `CAP`, even at its lower 95% limit: an adapter
+    or a quantized cache that only one of them uses changes logits by nats. Unmeasured counts as reliable.
+    """
+    if measurement is None:
+        return True
+    from scipy.special import chdtri
+
+    lower = math.sqrt(measurement.samples / float(chdtri(measurement.samples, 1 - CERTAINTY)))
+    return measurement.rms * lower <= CAP
+
+
 def _upper(samples: int) -> float:
     """How much larger than a measured root mean square the true one may be: √(n/χ²), χ² at 1 − `CERTAINTY`, n degrees.
 
@@ -104,13 +118,17 @@ def _upper(samples: int) -> float:
 def gap_change(decode: Sequence[TokenLogprob], prefill: Sequence[TokenLogprob]) -> float | None:
     """How much the gap between decode's two most likely tokens changes in prefill's distribution, in nats.
 
-    Both lists in any order. ``None`` where a list lacks one of the two tokens.
+    Both lists in any order. Where prefill does not list decode's choice at all, that choice has fallen behind by at
+    least the width of the list, which is then given. ``None`` where either list has fewer than two tokens, or prefill
+    lists the choice and not the second.
     """
-    if len(decode) < 2:
+    if len(decode) < 2 or len(prefill) < 2:
         return None
     best, second = sorted(decode, key=lambda entry: entry.logprob, reverse=True)[:2]
     again = {entry.id: entry.logprob for entry in prefill}
-    if best.id not in again or second.id not in again:
+    if best.id not in again:
+        return max(again.values()) - min(again.values())
+    if second.id not in again:
         return None
     return (best.logprob - second.logprob) - (again[best.id] - again[second.id])
 

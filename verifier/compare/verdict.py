@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from verifier.compare.alignment import Answer, align
-from verifier.compare.characters import clusters
 from verifier.compare.degeneration import Sign
 from verifier.compare.evidence import beyond, suspect, within
-from verifier.compare.locality import locality
+from verifier.compare.nearness import is_local, is_whole_again
+from verifier.compare.self_consistency import REPLACEMENT, Contradiction, contradicted, length_of
 from verifier.compare.shaping import broken_promise, is_shifted, shaping
 from verifier.compare.structure import Structure
 from verifier.records import (
@@ -25,12 +24,9 @@ from verifier.records import (
     Fault,
     Prompt,
     Scored,
-    Span,
     Split,
     Tolerance,
 )
-
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclass(frozen=True)
@@ -52,6 +48,18 @@ class Case:
     scored: Scored = "none"
     signs: tuple[Sign, ...] = ()
     same_prompt: bool = True
+    """Whether both servers counted the same prompt tokens, as far as they say."""
+    contradictions: tuple[Contradiction, ...] = ()
+    """How the speculative answer contradicts itself, and in ``ref_contradictions`` the reference's."""
+    ref_contradictions: tuple[Contradiction, ...] = ()
+    sent: int | None = None
+    """Prompt tokens that both servers were sent by id; ``None`` where they were sent text."""
+    neighbour: str = ""
+    """The other prompt whose answer by the reference the speculative answer is; empty where it is none."""
+    limit: int | None = None
+    """The most tokens that an answer was allowed."""
+    reliable: bool = True
+    """Whether the reference's decode and prefill agree as far as arithmetic goes, so that its scores mean anything."""
     relaxed: bool = False
     """A setting of the speculative server accepts drafts that the model would not have picked."""
     bias: Mapping[int, float] = field(default_factory=dict)
@@ -99,11 +107,38 @@ def same_answer(a: Completion, b: Completion) -> bool:
     return a.text == b.text and a.finish == b.finish
 
 
+def first_difference(one: Completion, other: Completion) -> int | None:
+    """The first token at which two answers differ; 0 where only texts can be compared, ``None`` where they agree."""
+    if one.ids is None or other.ids is None:
+        return None if one.text == other.text else 0
+    if one.ids == other.ids:
+        return None
+    pairs = enumerate(zip(one.ids, other.ids, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one.ids), len(other.ids)))
+
+
 def comparison_valid(case: Case) -> Ruling | None:
-    """The two servers must have been asked the same thing."""
+    """The two servers must have been asked the same thing.
+
+    Where both were sent the same ids, a server that counts others has answered another prompt, unless its tokens are
+    what the reference says to this one.
+    """
     if case.same_prompt:
         return None
-    return Ruling("diverged", "prompt-differs", "comparison", "The two servers were sent different prompt tokens.")
+    counted = case.ref.prompt_tokens, case.spec.prompt_tokens
+    if case.sent is None or case.sent not in counted:
+        return Ruling("diverged", "prompt-differs", "comparison", "The two servers were sent different prompt tokens.")
+    if same_answer(case.ref, case.spec) or _is_cleared(case):
+        return None
+    side: Fault = "speculation" if case.sent == counted[0] else "reference"
+    who, told = ("speculative server", counted[1]) if side == "speculation" else ("reference", counted[0])
+    return Ruling(
+        "diverged",
+        "cross-talk" if side == "speculation" and case.neighbour else "prompt-differs",
+        side,
+        f"Both servers were sent the same {case.sent} prompt tokens, but the {who} counts {told}: it answered another "
+        f"prompt{_named(case)}.",
+    )
 
 
 def identical(case: Case) -> Ruling | None:
@@ -125,12 +160,60 @@ def same_tokens_other_text(case: Case) -> Ruling | None:
     )
 
 
+def own_word(case: Case) -> Ruling | None:
+    """An answer that contradicts itself: how it ended, how long it is, what its text is.
+
+    Whatever one side shows and the other does not is that side's fault. No near-tie excuses it.
+    """
+    of_spec = contradicted(case.contradictions, case.ref_contradictions)
+    if of_spec is not None and _is_only_counted_short(case, of_spec):
+        of_spec = None
+    found = of_spec or contradicted(case.ref_contradictions, case.contradictions)
+    if found is None:
+        return None
+    who, side = ("speculative", "speculation") if of_spec else ("reference's", "reference")
+    same_text = case.ref.text == case.spec.text and case.ref.finish == case.spec.finish
+    equal = "" if not _is_beginning(case) else "; up to there the tokens are equal"
+    texts = ", and so are the texts" if equal and same_text else ""
+    return Ruling(
+        "near-lossless" if same_text else "diverged",
+        "detokenizer" if found.kind == "text" else "stop-handling",
+        "speculation" if side == "speculation" else "reference",
+        f"The {who} answer {found.detail}{equal}{texts}.",
+    )
+
+
+def _is_only_counted_short(case: Case, found: Contradiction) -> bool:
+    """Whether an answer without ids is short of the limit by the server's count alone.
+
+    Proxies count again with another tokenizer. The text must show it as well: it is the beginning of the reference's.
+    """
+    if found.kind != "below-limit" or case.spec.ids is not None:
+        return False
+    text = case.spec.text.rstrip().rstrip(REPLACEMENT)
+    return not (case.ref.text.startswith(text) and len(text) < len(case.ref.text.rstrip()))
+
+
+def _is_beginning(case: Case) -> bool:
+    """Whether the ids of one answer are the beginning of the other's."""
+    return bool(case.structure.same_ids_before) and case.ref.ids != case.spec.ids
+
+
+def unreliable_reference(case: Case) -> Ruling | None:
+    """A reference that contradicts itself by far more than arithmetic does is no judge of tokens."""
+    if case.reliable:
+        return None
+    return Ruling(
+        "near-lossless" if _is_small_change(case) else "diverged",
+        "unreliable-reference",
+        "reference",
+        "The reference's own decode and prefill disagree by more than rounding explains, so its scores prove nothing.",
+    )
+
+
 def stop_handling(case: Case) -> Ruling | None:
     """One answer is the beginning of the other, and only their ends differ."""
-    if not case.structure.only_the_end_differs:
-        return None
-    if case.splits and all(within(split) for split in case.splits):
-        # Ending or going on was a near-tie of the end token; that is a split like any other.
+    if not case.structure.only_the_end_differs or _end_is_a_tie(case):
         return None
     surplus = next((one for one in case.structure.surplus if one.arm == "spec"), None)
     if surplus is not None:
@@ -148,25 +231,54 @@ def stop_handling(case: Case) -> Ruling | None:
         "diverged",
         "stop-handling",
         "reference" if only_ref else "speculation",
-        f"The tokens are equal as far as both go, but the answers end differently: {case.ref.finish} on the reference, "
-        f"{case.spec.finish} on the speculative server.",
+        f"The tokens are equal as far as both go, but the answers end differently: {_ended(case.ref, case.limit)} on "
+        f"the reference, {_ended(case.spec, case.limit)} on the speculative server.",
+    )
+
+
+def _ended(answer: Completion, limit: int | None) -> str:
+    """Such as "length after 10 of 12 tokens"."""
+    count = length_of(answer)
+    if count is None:
+        return answer.finish
+    return f"{answer.finish} after {count}{f' of {limit}' if limit is not None else ''} tokens"
+
+
+def _end_is_a_tie(case: Case) -> bool:
+    """Whether ending or going on was a near-tie of the end token, where the reference ended by itself.
+
+    Only evidence at the very place of the end says so; a tie within what comes after it excuses nothing, and a stop
+    string is no token that could be tied.
+    """
+    if case.ref.finish != "eos" or case.ref.ids is None or case.spec.ids is None:
+        return False
+    place = len(case.ref.ids)
+    if len(case.spec.ids) <= place or not all(map(within, case.splits)):
+        return False
+    return case.scored == "all" or any(split.index == place for split in case.splits)
+
+
+def parameter_broken(case: Case) -> Ruling | None:
+    """An answer shows by itself that a parameter of its request had no effect, and the other answer does not."""
+    of_ref, of_spec = (broken_promise(case.prompt.parameters, case.bias, one) for one in (case.ref, case.spec))
+    if bool(of_ref) == bool(of_spec):
+        return None
+    side: Fault = "speculation" if of_spec else "reference"
+    who = "speculative server" if of_spec else "reference"
+    answer = case.spec if of_spec else case.ref
+    return Ruling(
+        "diverged", "parameter-ignored", side, f"The {who} {of_ref or of_spec} ({_ended(answer, case.limit)})."
     )
 
 
 def parameter_ignored(case: Case) -> Ruling | None:
-    """A request parameter that took effect on one side only.
+    """A request parameter that took effect on one side only, as the tokens show.
 
-    Either an answer shows it by itself, or the reference left a token that the model prefers, which only a parameter
-    can make it do, and the speculative server took that token. Where a parameter moves logits instead of forbidding
-    tokens, that may still be a near-tie of what it left; then the whole speculative answer must be what the model says
-    without any parameter.
+    The reference left a token that the model prefers, which only a parameter can make it do, and the speculative server
+    took that token. Where a parameter moves logits instead of forbidding tokens, that may still be a near-tie of what
+    it left; then the whole speculative answer must be what the model says without any parameter.
     """
     parameters = case.prompt.parameters
-    of_ref, of_spec = (broken_promise(parameters, case.bias, one) for one in (case.ref, case.spec))
-    if bool(of_ref) != bool(of_spec):
-        side: Fault = "speculation" if of_spec else "reference"
-        who = "speculative server" if of_spec else "reference"
-        return Ruling("diverged", "parameter-ignored", side, f"The {who} {of_ref or of_spec}.")
     names = " and ".join(shaping(parameters))
     if case.without_parameters is not None and all(map(within, case.without_parameters)):
         return Ruling(
@@ -185,6 +297,24 @@ def parameter_ignored(case: Case) -> Ruling | None:
         f"The speculative server took a token that the model prefers and {names} forbids: the reference did not take "
         "it.",
     )
+
+
+def cross_talk(case: Case) -> Ruling | None:
+    """The speculative answer is the reference's answer to another prompt of the run."""
+    if not case.neighbour or _is_cleared(case):
+        return None
+    proven = any(beyond(split) for split in case.splits)
+    return Ruling(
+        "diverged",
+        "cross-talk",
+        "speculation" if proven else "undetermined",
+        f"The speculative answer is the reference's answer to another prompt, {case.neighbour!r}"
+        + (", and the reference would not give it to this one." if proven else "; no evidence rules out a near-tie."),
+    )
+
+
+def _named(case: Case) -> str:
+    return f", {case.neighbour!r}" if case.neighbour else ""
 
 
 def wrong_token(case: Case) -> Ruling | None:
@@ -233,8 +363,12 @@ def degenerated(case: Case) -> Ruling | None:
 
 
 def rounding(case: Case) -> Ruling | None:
-    """Every token that differs from the reference's choice is tied with it, as far as arithmetic goes."""
-    if (not case.splits and case.scored != "all") or not all(within(split) for split in case.splits):
+    """Every token that differs from the reference's choice is tied with it, as far as arithmetic goes.
+
+    What was not scored is not explained: evidence must reach the end of the answer, or the answers must be equal from
+    the explained token on.
+    """
+    if not _is_explained(case):
         return None
     cls: Class = "near-lossless" if _is_near(case) else "diverged"
     if not case.splits:
@@ -251,8 +385,26 @@ def rounding(case: Case) -> Ruling | None:
         how = "those that the reference itself prefers when it is asked again after the same prefix"
     else:
         how = f"near-ties of at most {widest:.2g} nat, within the tolerance of {case.tolerance.value:.2f}"
-    where = "every split" if case.scored == "all" else "the first split (later ones were not scored)"
+    where = "every split" if case.scored == "all" else "the only split, after which the answers are equal,"
     return Ruling(cls, "rounding", "none", f"At {where} the tokens are {how}.")
+
+
+def _is_cleared(case: Case) -> bool:
+    """Whether the reference was asked about every token of the speculative answer and agrees with each."""
+    return case.reliable and case.scored == "all" and all(map(within, case.splits))
+
+
+def _is_explained(case: Case) -> bool:
+    """Whether near-ties explain the whole difference, up to the end of the answer."""
+    if case.scored == "all":
+        return all(map(within, case.splits))
+    if case.scored != "first" or not case.splits or not all(map(within, case.splits)):
+        return False
+    spans = case.alignment.spans
+    if len(spans) != 1 or case.alignment.reconvergence.kind != "tail-sync" or case.ref.finish != case.spec.finish:
+        return False
+    # One token has its evidence; several are an unscored stretch, however soon the answers agree again.
+    return spans[0].spec_end - spans[0].spec_start <= 1 or _is_small_change(case)
 
 
 def unstable_reference(case: Case) -> Ruling | None:
@@ -268,23 +420,46 @@ def unstable_reference(case: Case) -> Ruling | None:
 
 
 def undetermined(case: Case) -> Ruling:
-    """Nothing to go by but the text."""
+    """What no evidence explains: nothing but the text, or a near-tie with an unscored rest behind it."""
     near = _is_near(case)
-    return Ruling(
-        "near-lossless" if near else "diverged",
-        "undetermined",
-        "undetermined",
-        "Judged by the text alone: "
-        + ("a small local change, after which the texts agree." if near else "more than a small local change."),
-    )
+    return Ruling("near-lossless" if near else "diverged", "undetermined", "undetermined", _open(case, near=near))
+
+
+def _open(case: Case, *, near: bool) -> str:
+    """Why an answer stays open, and what it looks like."""
+    ref, spec = case.ref.text, case.spec.text
+    if case.splits and all(map(within, case.splits)):
+        first = case.splits[0]
+        return (
+            f"The first split, at token {first.index}, is a near-tie of {first.gap:.2g} nat, within the tolerance of "
+            f"{case.tolerance.value:.2f}, but nothing after it was scored: what follows may be anything."
+        )
+    if ref and not spec:
+        return "The speculative answer is empty, and the reference's is not; there is no evidence for its end."
+    if case.ref.ids is None or case.spec.ids is None:
+        if ref and spec.startswith(ref):
+            return f"The reference's answer is the beginning of the speculative one, which goes on: {_ends(case)}."
+        if spec and ref.startswith(spec):
+            return f"The speculative answer is only the beginning of the reference's: {_ends(case)}."
+    by = "the text alone" if case.scored == "none" else "the text, since what is known of the tokens decides nothing"
+    change = "a small local change, after which the texts agree." if near else "more than a small local change."
+    return f"Judged by {by}: {change}"
+
+
+def _ends(case: Case) -> str:
+    return f"{_ended(case.ref, case.limit)} on the reference, {_ended(case.spec, case.limit)} on the other server"
 
 
 RULES: tuple[tuple[str, Rule], ...] = (
     ("comparison-valid", comparison_valid),
     ("identical", identical),
     ("same-tokens-other-text", same_tokens_other_text),
+    ("parameter-broken", parameter_broken),
+    ("own-word", own_word),
+    ("unreliable-reference", unreliable_reference),
     ("parameter-ignored", parameter_ignored),
     ("stop-handling", stop_handling),
+    ("cross-talk", cross_talk),
     ("wrong-token", wrong_token),
     ("degeneration", degenerated),
     ("rounding", rounding),
@@ -309,33 +484,13 @@ def _is_near(case: Case) -> bool:
     With evidence at every split that is enough. Without, the change must also be local and touch no number, name,
     quotation or value.
     """
-    if case.alignment.reconvergence.kind != "tail-sync" or case.ref.finish != case.spec.finish or case.signs:
-        return False
-    if case.scored == "all":
-        return True
-    return locality(case.ref.text, case.spec.text, _character_spans(case)).is_local
+    return _is_whole_again(case) and (case.scored == "all" or is_local(case.ref, case.spec))
 
 
-def _character_spans(case: Case) -> tuple[Span, ...]:
-    """Where the texts differ, in code points, from an alignment by grapheme."""
-    alignment = align(Answer(case.ref.text), Answer(case.spec.text))
-    starts = [_starts(case.ref.text), _starts(case.spec.text)]
-    return tuple(
-        Span(
-            starts[0][span.ref_start],
-            starts[0][span.ref_end],
-            starts[1][span.spec_start],
-            starts[1][span.spec_end],
-            span.ref_text,
-            span.spec_text,
-        )
-        for span in alignment.spans
-    )
+def _is_small_change(case: Case) -> bool:
+    """Whether a difference is small by the texts alone."""
+    return _is_whole_again(case) and is_local(case.ref, case.spec)
 
 
-def _starts(text: str) -> list[int]:
-    """The code point at which each grapheme begins, and the text's length."""
-    starts = [0]
-    for cluster in clusters(text):
-        starts.append(starts[-1] + len(cluster))
-    return starts
+def _is_whole_again(case: Case) -> bool:
+    return is_whole_again(case.ref, case.spec, case.alignment, case.signs)

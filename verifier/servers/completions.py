@@ -11,7 +11,7 @@ from verifier.compare.shaping import NEUTRAL
 from verifier.errors import ServerError
 from verifier.records import Parameters, Speculation, Timing, TokenLogprob
 from verifier.servers import fields
-from verifier.servers.ending import named
+from verifier.servers.ending import given_ids, named
 from verifier.servers.http import Http, Streamed
 from verifier.servers.logprobs import Top, fitting, ordered
 from verifier.servers.parameters import by_name
@@ -176,7 +176,8 @@ def parse(reply: dict[str, Any], request: Request, url: str) -> Answer:
         raise ServerError("stops-short", f"{url} sent an answer without its end.", "See the server's log.")
     text = fields.text(_text_of(choice)) or ""
     logprobs = fields.mapping(choice.get("logprobs"))
-    ids = fields.integers(choice.get("token_ids")) or _ids_of_names(logprobs)
+    ids = fields.integers(choice.get("token_ids"))
+    ids = ids or _ids_of_names(logprobs) or ids
     stop = choice.get("stop_reason")
     stop = stop if stop is not None else choice.get("matched_stop")
     stop = stop if isinstance(stop, str) else fields.integer(stop)
@@ -188,6 +189,8 @@ def parse(reply: dict[str, Any], request: Request, url: str) -> Answer:
         raise ServerError("empty", f"{url} sent an empty answer{f': it {defect}' if defect else ''}.", "See its log.")
     usage = fields.mapping(reply.get("usage"))
     counted = fields.integer(usage.get("completion_tokens"))
+    details = fields.mapping(usage.get("completion_tokens_details"))
+    reasoning_tokens = fields.integer(details.get("reasoning_tokens", usage.get("reasoning_tokens")))
     notes = [defect] if defect else []
     if ids and counted is not None and counted != len(ids):
         notes.append(f"counts {counted} tokens but returned {len(ids)} ids")
@@ -195,10 +198,11 @@ def parse(reply: dict[str, Any], request: Request, url: str) -> Answer:
     return Answer(
         text=text,
         finish=finish,
-        ids=ids or None,
+        ids=given_ids(ids, text),
         stop=stop,
         prompt_tokens=fields.integer(usage.get("prompt_tokens")),
         completion_tokens=counted,
+        reasoning_tokens=reasoning_tokens,
         speculation=_speculation(reply, choice, counted),
         top=top,
         notes=(*notes, *doubts),

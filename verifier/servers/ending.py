@@ -56,6 +56,24 @@ def bounded(answer: Answer, most: int, ends: Collection[int]) -> Answer:
     return replace(answer, surplus=max(late, over, answer.surplus), notes=notes)
 
 
+def given_ids(ids: tuple[int, ...] | None, text: str) -> tuple[int, ...] | None:
+    """The ids of an answer; ``None`` where a text came without any. That an empty answer has no ids is known."""
+    return ids if ids or not text else None
+
+
+async def with_end(answer: Answer, ends: set[int], decode: Decode) -> Answer:
+    """The answer with its end token as what stopped it, where it ended by itself and its last id is an end token.
+
+    A new end token is added to ``ends``: the one that the engine names, or else the one that the text leaves out.
+    """
+    if answer.finish != "eos" or not answer.ids:
+        return answer
+    if answer.ids[-1] not in ends:
+        token = answer.stop if isinstance(answer.stop, int) else await end_token(answer, decode)
+        ends |= {token} if token is not None else set()
+    return replace(answer, stop=answer.ids[-1]) if answer.stop is None and answer.ids[-1] in ends else answer
+
+
 async def end_token(answer: Answer, decode: Decode) -> int | None:
     """The id of the end token, where the engine does not name it: the first one that the text leaves out.
 

@@ -31,7 +31,7 @@ from verifier.records import (
 )
 from verifier.servers import fields
 from verifier.servers.completions import timed
-from verifier.servers.ending import after_stop, bounded
+from verifier.servers.ending import after_stop, bounded, given_ids, with_end
 from verifier.servers.findings import NO_METRICS, NO_PROBE, hidden_switch, no_ids, untold
 from verifier.servers.http import Http
 from verifier.servers.logprobs import Top, fitting, no_logprobs, ordered
@@ -237,6 +237,7 @@ class LlamaCpp:
         else:
             reply = fields.mapping(await self.http.generate("/completion", body))
             answer = parse_completion(reply, self.http.url, request.top_logprobs)
+        answer = await with_end(answer, self._ends, self._text_of)
         ends = set() if parameters.ignore_eos else self._ends
         return await after_stop(bounded(answer, request.max_tokens, ends), self._text_of)
 
@@ -293,6 +294,10 @@ class LlamaCpp:
 
     async def _decode(self, ids: list[int]) -> str | None:
         return fields.text(fields.mapping(await self.http.ask("/detokenize", {"tokens": ids})).get("content"))
+
+    async def text_of(self, ids: tuple[int, ...]) -> str | None:
+        await self._check(ids)
+        return await self._decode(list(ids))
 
     async def counters(self) -> Counters | None:
         metrics = await optional_metrics(self.http)
@@ -360,7 +365,7 @@ def parse_completion(reply: dict[str, Any], url: str, asked: int = 0) -> Answer:
     return Answer(
         text=text,
         finish=finish,
-        ids=ids or None,
+        ids=given_ids(ids, text),
         stop=fields.text(reply.get("stopping_word")) or None,
         prompt_tokens=fields.integer(reply.get("tokens_evaluated")),
         completion_tokens=counted,

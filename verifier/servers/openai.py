@@ -153,6 +153,9 @@ class OpenAI:
     async def pieces(self, ids: tuple[int, ...]) -> dict[int, str]:
         return {}
 
+    async def text_of(self, ids: tuple[int, ...]) -> str | None:
+        return None
+
     async def counters(self) -> Counters | None:
         return None
 

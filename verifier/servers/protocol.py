@@ -59,6 +59,7 @@ class Answer:
     stop: str | int | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    reasoning_tokens: int | None = None
     timing: Timing | None = None
     speculation: Speculation | None = None
     top: tuple[tuple[TokenLogprob, ...], ...] | None = None
@@ -127,6 +128,10 @@ class Server(Protocol):
 
     async def pieces(self, ids: tuple[int, ...]) -> dict[int, str]:
         """The text of each token by itself; empty where the engine cannot tell. A part of a character is U+FFFD."""
+        ...
+
+    async def text_of(self, ids: tuple[int, ...]) -> str | None:
+        """The text that ids decode to together, special tokens spelled out; ``None`` where the engine cannot tell."""
         ...
 
     async def counters(self) -> Counters | None:

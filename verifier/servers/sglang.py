@@ -220,6 +220,10 @@ class SGLang:
         await self.vocabulary.check(ids, self.http.url)
         return await self.texts.pieces(ids)
 
+    async def text_of(self, ids: tuple[int, ...]) -> str | None:
+        await self.vocabulary.check(ids, self.http.url)
+        return await self.texts.decode(list(ids)) if ids else ""
+
     async def counters(self) -> Counters | None:
         """``None``: SGLang's metrics count verify steps and not drafts; each answer carries its own counters."""
         return None

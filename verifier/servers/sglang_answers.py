@@ -7,7 +7,7 @@ from typing import Any
 from verifier.errors import ServerError
 from verifier.records import Speculation, Timing, TokenLogprob
 from verifier.servers import fields
-from verifier.servers.ending import named
+from verifier.servers.ending import given_ids, named
 from verifier.servers.logprobs import Top, bad_scores, check_scores, fitting, ordered, rank_of
 from verifier.servers.protocol import Answer, Request, Scored
 
@@ -98,10 +98,11 @@ def parse_generated(reply: dict[str, Any], request: Request, url: str, drafts: i
     return Answer(
         text=text,
         finish=finish,
-        ids=ids or None,
+        ids=given_ids(ids, text),
         stop=stop,
         prompt_tokens=fields.integer(meta.get("prompt_tokens")),
         completion_tokens=counted,
+        reasoning_tokens=fields.integer(meta.get("reasoning_tokens")),
         timing=_timing(meta),
         speculation=speculation_of(meta, drafts),
         top=top,

@@ -163,6 +163,9 @@ class TensorRTLLM:
     async def pieces(self, ids: tuple[int, ...]) -> dict[int, str]:
         return {}
 
+    async def text_of(self, ids: tuple[int, ...]) -> str | None:
+        return None
+
     async def counters(self) -> Counters | None:
         """Sums over the iterations that the server has told so far: it tells each of them once."""
         try:

@@ -35,7 +35,7 @@ from verifier.servers.completions import (
     parameters_of,
     top_of_names,
 )
-from verifier.servers.ending import after_stop, bounded, end_token
+from verifier.servers.ending import after_stop, bounded, with_end
 from verifier.servers.findings import NO_METRICS, NO_PROBE, lossy_switch, no_ids, untold
 from verifier.servers.http import Http
 from verifier.servers.logprobs import bad_scores, check_scores, no_logprobs, ordered, rank_of
@@ -145,15 +145,10 @@ class VLLM:
                 body |= {"logprobs": request.top_logprobs, "return_tokens_as_token_ids": True}
             answer = await ask(self.http, COMPLETIONS, body, request)
         self.vocabulary.learn(answer.ids)
-        await self._learn_end(answer)
+        # vLLM names the end tokens of generation_config.json, and not the tokenizer's own.
+        answer = await with_end(answer, self._ends, self.texts.decode_all)
         ends = set() if request.prompt.parameters.ignore_eos else self._ends
         return await after_stop(bounded(answer, request.max_tokens, ends), self.texts.decode_all)
-
-    async def _learn_end(self, answer: Answer) -> None:
-        """vLLM names the end tokens of generation_config.json, and not the tokenizer's own."""
-        if answer.finish == "eos" and answer.ids and answer.ids[-1] not in self._ends:
-            token = answer.stop if isinstance(answer.stop, int) else await end_token(answer, self.texts.decode_all)
-            self._ends |= {token} if token is not None else set()
 
     async def next_token(self, ids: tuple[int, ...], top: int) -> tuple[TokenLogprob, ...]:
         await self._ready()
@@ -187,6 +182,11 @@ class VLLM:
         await self._ready()
         await self.vocabulary.check(ids, self.http.url)
         return await self.texts.pieces(ids)
+
+    async def text_of(self, ids: tuple[int, ...]) -> str | None:
+        await self._ready()
+        await self.vocabulary.check(ids, self.http.url)
+        return await self.texts.decode(list(ids)) if ids else ""
 
     async def counters(self) -> Counters | None:
         return counters_of(await optional_metrics(self.http))
