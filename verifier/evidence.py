@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import repeat
 
 from msgspec import structs
 
 from verifier.compare.evidence import judge
 from verifier.compare.penalties import Penalised, is_computable
 from verifier.compare.shaping import depends_on_start, is_penalised, plain, shaping
-from verifier.compare.tolerance import FULL_SAMPLE, gap_change, measured
+from verifier.compare.tolerance import FULL_SAMPLE, deficit, gap_change, measured
 from verifier.errors import ServerError
 from verifier.golden import Run
 from verifier.records import (
@@ -162,27 +163,46 @@ MOST_SCORED = 8
 """Answers that are scored by prefill to measure the tolerance; a few thousand positions say enough."""
 
 
+@dataclass
+class _Samples:
+    """What two views of the reference's own answers differ by: see `tolerance.measured`."""
+
+    changes: list[float] = field(default_factory=list)
+    deficits: list[float] = field(default_factory=list)
+
+    def add(self, token: int, decode: Sequence[TokenLogprob], again: Sequence[TokenLogprob], *, plain: bool) -> None:
+        """One position: the token that was picked, and both distributions; ``decode`` is empty where it is not known.
+
+        Args:
+            plain: whether nothing but the model chose the token.
+        """
+        change = gap_change(decode, again) if decode and _is_narrow(decode) else None
+        if change is not None:
+            self.changes.append(change)
+        if plain:
+            self.deficits.append(deficit(token, again))
+
+
 async def measure(server: Server, record: ServerRecord, run: Run, probed: int) -> Measurement | None:
-    """How far the reference's decode and prefill are apart, from its own answers with logprobs.
+    """How far the reference's decode and prefill are apart, from its own answers.
 
     By prefill of whole answers where the server can score; otherwise one token at a time at `FULL_SAMPLE` positions,
     the narrowest gap of each answer first.
 
     Args:
-        probed: the pass of the reference that has logprobs.
+        probed: the last pass of the reference. Where that has no logprobs, its tokens are still held against a prefill.
 
     Raises:
         ServerError: when the reference does not answer.
     """
     shaped = record.abilities.shaped_logprobs
     prompt_ids = [name for name in run.prompt_ids() if not (shaped and _is_shaped(run, name))]
+    samples = _Samples()
     if record.abilities.scoring == "prefill":
-        changes = await _changes_by_prefill(server, run, prompt_ids, probed)
+        await _by_prefill_of_own(server, run, prompt_ids, probed, samples)
     elif record.abilities.scoring == "one-token":
-        changes = await _changes_by_token(server, run, prompt_ids, probed)
-    else:
-        changes = []
-    return measured(record.fingerprint, changes)
+        await _by_token_of_own(server, run, prompt_ids, probed, samples)
+    return measured(record.fingerprint, samples.changes, samples.deficits)
 
 
 def _is_shaped(run: Run, prompt_id: str) -> bool:
@@ -191,25 +211,24 @@ def _is_shaped(run: Run, prompt_id: str) -> bool:
     return rendering is not None and rendering.prompt is not None and bool(shaping(rendering.prompt.parameters))
 
 
-async def _changes_by_prefill(server: Server, run: Run, prompt_ids: Sequence[str], probed: int) -> list[float]:
-    changes: list[float] = []
+async def _by_prefill_of_own(
+    server: Server, run: Run, prompt_ids: Sequence[str], probed: int, samples: _Samples
+) -> None:
     answers = 0
     for prompt_id in prompt_ids:
         completion, rendering = run.completion("ref", prompt_id, probed), run.rendering(prompt_id)
-        if completion is None or rendering is None or not (completion.ids and completion.top and rendering.ids):
+        if completion is None or rendering is None or not (completion.ids and rendering.ids):
             continue
+        plain = not _is_shaped(run, prompt_id)
         scored = await server.score(rendering.ids + completion.ids, len(rendering.ids), TOP)
-        for top, again in zip(completion.top, scored, strict=False):
-            change = gap_change(top, again.top) if _is_narrow(top) else None
-            if change is not None:
-                changes.append(change)
+        for token, top, again in zip(completion.ids, completion.top or repeat(()), scored, strict=False):
+            samples.add(token, top, again.top, plain=plain)
         answers += 1
         if answers >= MOST_SCORED:
             break
-    return changes
 
 
-async def _changes_by_token(server: Server, run: Run, prompt_ids: Sequence[str], probed: int) -> list[float]:
+async def _by_token_of_own(server: Server, run: Run, prompt_ids: Sequence[str], probed: int, samples: _Samples) -> None:
     """The narrowest position of each answer, then the second narrowest of each, until the sample is full."""
     ranked: list[list[tuple[str, int]]] = []
     for prompt_id in prompt_ids:
@@ -221,17 +240,13 @@ async def _changes_by_token(server: Server, run: Run, prompt_ids: Sequence[str],
         if len(ranked) >= FULL_SAMPLE:
             break
     turns = [places[turn] for turn in range(FULL_SAMPLE) for places in ranked if turn < len(places)]
-    changes: list[float] = []
     for prompt_id, index in turns[:FULL_SAMPLE]:
         completion, rendering = run.completion("ref", prompt_id, probed), run.rendering(prompt_id)
         assert completion is not None and completion.ids is not None and completion.top is not None  # noqa: S101
         if rendering is None or rendering.ids is None:
             continue
         again = await server.next_token(rendering.ids + completion.ids[:index], TOP)
-        change = gap_change(completion.top[index], again)
-        if change is not None:
-            changes.append(change)
-    return changes
+        samples.add(completion.ids[index], completion.top[index], again, plain=not _is_shaped(run, prompt_id))
 
 
 def width(top: Sequence[TokenLogprob]) -> float:

@@ -139,7 +139,7 @@ class Judge:
         """Measure the tolerance on the reference and store it, unless that was done before or cannot be."""
         server = self.store.servers.get("ref")
         probed = self.plan.ref_runs - 1
-        if self.store.measurement is not None or self.reference is None or server is None or not probed:
+        if self.store.measurement is not None or self.reference is None or server is None:
             return self.store.measurement
         self.wait("Measuring how far the reference's own decode and prefill are apart.")
         try:
@@ -331,9 +331,9 @@ class Judge:
             notes=(
                 *(notes_on(built, signs, ref, again) if differs else ()),
                 *notes_on_contradictions(shown.ref, shown.spec),
-                *usage,
                 *notes_on_parameters(prompt, bias, ref, spec),
                 *notes_on_drafts(spec),
+                *usage,
             ),
             defects=("usage",) if usage else (),
             ref_repeats=case.repeats,

@@ -354,12 +354,15 @@ class Measurement(Struct, frozen=True, tag="measurement", omit_defaults=True):
     """How far the reference's own decode and prefill are apart: the basis of a measured tolerance. Nats.
 
     ``rms`` and ``largest`` are of the change of the gap between the two most likely tokens over ``samples`` positions.
+    Of ``own_tokens`` tokens of its own answers, ``own_beyond`` lie further behind its scores' choice than any rounding.
     """
 
     tolerance: Tolerance
     samples: int
     rms: float
     largest: float
+    own_tokens: int = 0
+    own_beyond: int = 0
 
 
 class Comparison(Struct, frozen=True, tag="comparison", omit_defaults=True):

@@ -188,9 +188,13 @@ def _no_end_token(answer: Completion, terms: Terms, decoded: str | None) -> Cont
         return None
     if isinstance(answer.stop, int) and answer.stop != last:
         return Contradiction("no-end-token", f"{said}, at token {answer.stop}, but its last token is {last}")
-    if decoded is not None and _is_whole(answer.text, decoded):
+    if decoded is not None and _is_whole(answer.text, decoded) and not _SPELLED_END.search(answer.text):
         return Contradiction("no-end-token", f"{said}, but its last token is part of the text and no end token")
     return None
+
+
+_SPELLED_END = regex.compile(r"(<\|[^<>\s]+\|>|<｜[^<>\s]+｜>|</s>|<eos>|<end_of_turn>|<\|?endoftext\|?>|\[EOS\])\s*\Z")
+"""An end token at the end of a text: some servers spell it instead of leaving it out."""
 
 
 def _is_whole(text: str, decoded: str) -> bool:
@@ -235,10 +239,11 @@ def _belongs(answer: Completion, terms: Terms, decoded: str) -> bool:
         return True
     if answer.finish == "length" or not whole.startswith(text):
         return False
-    rest = whole[len(text) :]
     if answer.finish == "stop":
-        return any(rest.startswith(_squeezed(stop)) for stop in terms.stop if stop)
-    return _END_TOKEN.fullmatch(rest) is not None
+        stops = (answer.stop,) if isinstance(answer.stop, str) else terms.stop
+        ends = [match.start() for stop in stops if stop for match in regex.finditer(regex.escape(stop), decoded)]
+        return any(_squeezed(decoded[:end]) == text for end in ends)
+    return _END_TOKEN.fullmatch(whole[len(text) :]) is not None
 
 
 _END_TOKEN = regex.compile(r"<.*>|\[.*\]")

@@ -52,6 +52,9 @@ class Tally:
     drafts_known: bool = False
     ref_clock: list[float] = field(default_factory=lambda: [0.0, 0.0])
     spec_clock: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    defects: Counter[str] = field(default_factory=Counter)
+    """Answers with each kind of defect, and in ``defect_notes`` what was said of the first one."""
+    defect_notes: dict[str, str] = field(default_factory=dict)
     invalid: list[str] = field(default_factory=list)
     open_unscored: int = 0
     """Open answers of which not every token was scored."""
@@ -90,6 +93,9 @@ class Tally:
         self.failing += self.policy.fails(comparison)
         if comparison.cls != "error":
             self.rates.add(comparison, ref_first, len(ref.ids or ()) if ref else 0)
+        for defect in comparison.defects:
+            self.defects[defect] += 1
+            self.defect_notes.setdefault(defect, " ".join(comparison.notes[-1:]))
         if comparison.cause == "rounding":
             self.widest = max([self.widest, *(split.gap for split in comparison.splits)])
         if comparison.cls not in {"exact", "error"}:
@@ -167,6 +173,9 @@ class Tally:
                     arm="spec",
                 )
             )
+        for name, count in self.defects.items():
+            message = f"{_answers(count)} of {self.total} came with wrong token counts. {self.defect_notes[name]}"
+            found.append(Finding(name, message, "warning", arm="spec"))
         if self.total > self.classes["error"] and not self.drafting_proven:
             found.append(Finding("drafting-unproven", self._unproven(), "warning", arm="spec"))
         return found
@@ -264,7 +273,11 @@ class Tally:
     def _unreliable(self) -> str:
         count, measured = self.causes["unreliable-reference"], self.measurement
         verb = "differs" if count == 1 else "differ"
-        by = f" (root mean square {measured.rms:.2g} nat, up to {measured.largest:.2g})" if measured else ""
+        by = ""
+        if measured is not None and measured.own_beyond:
+            by = f" ({measured.own_beyond} of {measured.own_tokens} tokens of its own answers)"
+        elif measured is not None:
+            by = f" (root mean square {measured.rms:.2g} nat)"
         return (
             f"{_answers(count)} of {self.total} {verb}, and the reference cannot judge them: its own decode and "
             f"prefill disagree by more than rounding explains{by}. Does it score without its adapter, with a "
@@ -301,7 +314,7 @@ class Tally:
             head += "the reference's two tokens are exactly equal, or asked again it prefers the other one"
         else:
             head += f"the two tokens are within {self.widest:.2g} nat on the reference"
-        if self.measurement is not None:
+        if self.measurement is not None and self.measurement.samples:
             head += f", which differs by up to {self.measurement.largest:.2g} nat between its own decode and prefill"
         tail = ": rounding, not a fault of speculation."
         if self.asked_twice and self.repeated == self.asked_twice:

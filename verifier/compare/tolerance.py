@@ -39,6 +39,11 @@ FULL_SAMPLE = 12
 CERTAINTY = 0.95
 """One-sided: the measured root mean square is taken at its upper limit, so that few samples do not narrow by luck."""
 
+OWN_SHARE = 0.02
+FEWEST_OWN = 3
+"""Share of its own tokens, and their number, that a reference may lay further than `CAP` behind the choice of its
+scores: a single broken token is that token's matter, many mean that scoring is done by another model than decoding."""
+
 MANTISSA_BITS = {"bfloat16": 7, "float16": 10, "float32": 23}
 STEPS = 2.0
 """Rounding steps that one flip is given. Each of two logits is rounded by half a step, and each accumulation order
@@ -57,18 +62,21 @@ def floor_of(reference: Fingerprint) -> Tolerance:
     return Tolerance(UNKNOWN, "floor of bfloat16, since the dtype is unknown", "low")
 
 
-def measured(reference: Fingerprint, changes: Sequence[float]) -> Measurement | None:
+def measured(reference: Fingerprint, changes: Sequence[float], deficits: Sequence[float] = ()) -> Measurement | None:
     """The tolerance from how much the reference's gaps change between its own decode and prefill.
 
     Args:
         changes: of the gap between the two most likely tokens, nats, signed, one a position.
+        deficits: how far the reference's own tokens lie behind the choice of its scores, nats, one a position.
 
     Returns:
-        ``None`` without samples. Else max(floor of the dtype, four times the upper limit of the changes' root mean
-        square, their largest), at most `CAP`. Too few samples never narrow a floor that stands for want of measuring.
+        ``None`` without samples; the floor where there are deficits only. Else max(floor of the dtype, four times the
+        upper limit of the changes' root mean square, their largest), at most `CAP`. Too few samples never narrow a
+        floor that stands for want of measuring.
     """
+    beyond = sum(deficit > CAP for deficit in deficits)
     if not changes:
-        return None
+        return Measurement(floor_of(reference), 0, 0.0, 0.0, len(deficits), beyond) if deficits else None
     rms = math.sqrt(sum(change * change for change in changes) / len(changes))
     largest = max(abs(change) for change in changes)
     enough = len(changes) >= FULL_SAMPLE
@@ -88,16 +96,31 @@ def measured(reference: Fingerprint, changes: Sequence[float]) -> Measurement | 
         samples=len(changes),
         rms=round(rms, 5),
         largest=round(largest, 5),
+        own_tokens=len(deficits),
+        own_beyond=beyond,
     )
+
+
+def deficit(token: int, top: Sequence[TokenLogprob]) -> float:
+    """How far a token lies behind the most likely one of ``top`` (nats), at least where it is not listed."""
+    values = {entry.id: entry.logprob for entry in top}
+    if not values:
+        return 0.0
+    return max(values.values()) - values.get(token, min(values.values()))
 
 
 def is_reliable(measurement: Measurement | None) -> bool:
     """Whether a reference's decode and prefill are one model as far as arithmetic goes, so that its scores count.
 
     They are not where the root mean square of their difference is above `CAP`, even at its lower 95% limit: an adapter
-    or a quantized cache that only one of them uses changes logits by nats. Unmeasured counts as reliable.
+    or a quantized cache that only one of them uses changes logits by nats. Nor are they where more than `OWN_SHARE` of
+    its own tokens lie further than `CAP` behind what its scores would choose. Unmeasured counts as reliable.
     """
     if measurement is None:
+        return True
+    if measurement.own_beyond > max(FEWEST_OWN, OWN_SHARE * measurement.own_tokens):
+        return False
+    if not measurement.samples:
         return True
     from scipy.special import chdtri
 

@@ -370,7 +370,7 @@ def rounding(case: Case) -> Ruling | None:
     """
     if not _is_explained(case):
         return None
-    cls: Class = "near-lossless" if _is_near(case) else "diverged"
+    cls: Class = "near-lossless" if _is_whole_again(case) else "diverged"
     if not case.splits:
         return Ruling(
             cls,
