@@ -168,7 +168,9 @@ def own_word(case: Case) -> Ruling | None:
     of_spec = contradicted(case.contradictions, case.ref_contradictions)
     if of_spec is not None and _is_only_counted_short(case, of_spec):
         of_spec = None
-    found = of_spec or contradicted(case.ref_contradictions, case.contradictions)
+    # A reference whose text is not what its ids decode to says that the detokenizer asked is not the one that wrote it.
+    of_ref = [one for one in case.ref_contradictions if one.kind != "text"]
+    found = of_spec or contradicted(of_ref, case.contradictions)
     if found is None:
         return None
     who, side = ("speculative", "speculation") if of_spec else ("reference's", "reference")
