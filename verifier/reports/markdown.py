@@ -83,7 +83,7 @@ def _again(top: data.Overview) -> Iterator[str]:
     note = escape(top.command_note)
     if len(top.command) > _LONGEST_COMMAND:
         yield f"Run it again: the command is too long for this summary; the other reports have it. {note}".rstrip()
-    elif "\n" in top.command:
+    elif "\n" in top.command or "|" in top.command:  # inline code would show a pipe with a backslash
         yield from (f"Run it again: {note}".rstrip(), "", fenced(top.command, "sh"))
     else:
         shown = code(top.command, _LONGEST_COMMAND) if top.command else ""

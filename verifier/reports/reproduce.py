@@ -38,7 +38,7 @@ def again(run: Run) -> str:
 
 def about_again(run: Run) -> str:
     """What has to be known before the command of `again` is run, in sentences; empty where there is nothing."""
-    return note(made_by(run))
+    return visible(note(made_by(run)))
 
 
 def shell_line(step: Invocation) -> str:
