@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 HIDDEN = "…"
 """Stands where a secret was."""
+
+_SHORTEST = 4
+"""Characters of a secret that is looked for in a log; a shorter one would take half of the log with it."""
 
 _NAME = r"[\w-]*(?:keys?|token|secrets?|password|passwd|passphrase|pwd|credentials?|authorization|bearer)"
 _NOT_SECRET = re.compile(r"(?:^|[-_])(?:bos|eos|eot|pad|unk|sep|cls|mask|image|stop|draft|special)[-_]token$", re.I)
@@ -18,6 +21,9 @@ _ASSIGNED = re.compile(rf"((?:--?)?({_NAME}))=(.+)", re.I | re.S)
 
 _WORD = re.compile(r"""(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+""", re.S)
 """A word of a shell command as it is written, quotes included."""
+
+_SHELL_COMMAND = re.compile(r"-[a-z]*c")
+"""Of ``sh -c``, ``bash -lc``: the next word is a command line itself."""
 
 _VALUE = r"""(?:\\?"[^"]*"|'[^']*'|[^\s"',;&|}\]]+)"""
 _INSIDE = (
@@ -56,14 +62,38 @@ def without_secrets(command: str) -> str:
     return _without_inner("".join([*parts, command[end:]]))
 
 
+def secrets_in(words: Sequence[str], environment: Mapping[str, str] | None = None) -> frozenset[str]:
+    """The secret values in the words of a command and in the variables that are set for it, to be kept out of logs."""
+    found = {value for name, value in (environment or {}).items() if is_secret_name(name)}
+    option = False
+    for word in words:
+        assigned = _ASSIGNED.fullmatch(word)
+        if assigned and is_secret_name(assigned[2]):
+            found.add(assigned[3])
+        elif option and not word.startswith("-"):
+            found.add(word)
+        option = _OPTION.fullmatch(word) is not None and is_secret_name(word)
+    return frozenset(value for value in found if len(value) >= _SHORTEST)
+
+
+def masked(text: str, secrets: Collection[str]) -> str:
+    """``text`` with `HIDDEN` in place of these secrets."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
 def _shown_words(command: str) -> Iterator[tuple[int, str, int]]:
     """Start, text and end of each word, secrets replaced."""
-    option = ""
+    option = before = ""
     for match in _WORD.finditer(command):
         raw = match.group()
         word = _unquoted(raw)
         assigned = _ASSIGNED.fullmatch(word)
-        if option and not word.startswith("-") and "{port}" not in word:
+        if _SHELL_COMMAND.fullmatch(before):
+            inner = without_secrets(word)
+            raw = raw if inner == word else shlex.quote(inner)
+        elif option and not word.startswith("-") and "{port}" not in word:
             raw = HIDDEN
             # vLLM takes several keys behind this one.
             option = option if option.replace("_", "-") == "--api-key" else ""
@@ -72,6 +102,7 @@ def _shown_words(command: str) -> Iterator[tuple[int, str, int]]:
         else:
             option = word.lower() if _OPTION.fullmatch(word) and is_secret_name(word) else ""
         yield match.start(), raw, match.end()
+        before = word
 
 
 def _unquoted(raw: str) -> str:
