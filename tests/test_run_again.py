@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from verifier import managed, matrix, recording, session
+from tests.mock_servers import MockServer, Wrong
+from verifier import demo, managed, matrix, recording, session
 from verifier.cli import run
-from verifier.golden import Store
+from verifier.golden import Run, Store
 from verifier.records import SCHEMA_VERSION, Header, Message, Prompt, Rendering
-from verifier.reports.reproduce import again
+from verifier.reports.reproduce import about_again, again
 
 SETTINGS_THAT_CHANGE_NOTHING = {"out", "fresh", "invocation"}
 
@@ -278,3 +279,205 @@ def test_the_printed_command_plans_the_same_work(
     if not case.pyproject:
         # And the command of the second run is the command of the first.
         assert sorted(shlex.split(command_of(second.header, tmp_path / "second.jsonl"))) == sorted(words)
+
+
+KEY = "k3y-of-nobody-at-all"
+
+
+def test_no_secret_is_in_a_file_or_report(
+    planned: Callable[..., Planned], there: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = there("here")
+    monkeypatch.setenv("LOSSLESS_SPEC_API_KEY", KEY)
+    monkeypatch.setenv("LOSSLESS_REF_CMD", f"env HF_TOKEN={KEY} engine --api-key={KEY} --port {{port}}")
+    first = planned(["check", "--spec-cmd", f"engine --port {{port}} --x hf_{KEY.replace('-', '')} --api-key {KEY}"])
+    path = folder / "run.jsonl"
+    Store(path, first.header).close()
+    kinds = {"--html": "r.html", "--markdown": "r.md", "--junit": "r.xml", "--json": "r.json"}
+    assert run(["report", str(path), *(word for pair in kinds.items() for word in pair)]) == 0
+    for name in ("run.jsonl", *kinds.values()):
+        content = (folder / name).read_text()
+        assert KEY not in content, name
+        assert KEY.replace("-", "") not in content, name
+    for name in ("r.html", "r.md", "r.json"):
+        content = (folder / name).read_text()
+        assert "Set LOSSLESS_SPEC" in content.replace("\\", "")
+        assert "put them back" in content
+
+
+SPEC: dict[str, Any] = {"speculative": True}
+FEW = ["--max-tokens", "16", "--timeout", "20", "--json"]
+
+
+class Ran:
+    """What a command that was run to its end said and left behind."""
+
+    def __init__(self, code: int, told: Any, err: str) -> None:
+        self.code, self.told, self.err = code, told, err
+
+    @property
+    def path(self) -> Path:
+        return Path(self.told["run"])
+
+    @property
+    def commands(self) -> list[list[str]]:
+        with Run(self.path) as stored:
+            return [shlex.split(line)[1:] for line in again(stored).splitlines()]
+
+    @property
+    def verdicts(self) -> tuple[Any, ...]:
+        rows = [(row["prompt_id"], row["cls"], row["cause"], row.get("scored")) for row in self.told["comparisons"]]
+        return self.code, self.told["verdict"], self.told["summary"].get("policy"), rows
+
+
+@pytest.fixture
+def lossless(there: Callable[[str], Path], capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Run `lossless` to its end in a folder with prompt sets."""
+    there("here")
+
+    def call(*words: object) -> Ran:
+        code = run([str(word) for word in words])
+        captured = capsys.readouterr()
+        return Ran(code, json.loads(captured.out) if captured.out.startswith("{") else None, captured.err)
+
+    return call
+
+
+def test_a_check_is_run_again_and_says_the_same(lossless: Callable[..., Ran]) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", wrong=Wrong(flip_at=6), **SPEC) as spec:
+        words = ["--prompts", "sets/mine.jsonl", "--tag", "short", "--policy", "strict", "--score", "all", *FEW]
+        first = lossless("check", "--spec", spec.url, "--ref", ref.url, *words)
+        (command,) = first.commands
+        second = lossless(*command, "--json")
+    assert len(first.told["comparisons"]) == 2
+    assert second.verdicts == first.verdicts
+    assert second.path != first.path
+    html = first.path.with_name("report.html").read_text()
+    assert all(word in html for word in ("--tag short", "--policy strict", "--score all", "sets/mine.jsonl"))
+
+
+def test_a_rescored_run_takes_two_commands(lossless: Callable[..., Ran]) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", wrong=Wrong(wrong_at=9), **SPEC) as spec:
+        made = lossless("record", "--ref", ref.url, "-o", "g.jsonl", "--prompts", "sets/mine.jsonl", *FEW[:-1])
+        assert made.code == 0
+        first = lossless("check", "--spec", spec.url, "--golden", "g.jsonl", "--json")
+        path = os.path.relpath(first.path)
+        rescored = lossless("rescore", path, "--ref", ref.url, "--policy", "text", "--allow", "degeneration", "--json")
+        # Once more changes nothing about how it is made.
+        assert lossless("rescore", *rescored.commands[1][1:], "--json").commands == rescored.commands
+        check, rescore = rescored.commands
+        assert check == ["check", "--spec", spec.url, "--golden", "g.jsonl"]
+        assert rescore[:2] == ["rescore", path]
+        second = lossless(*check, "--json")
+        again_rescored = lossless("rescore", second.path, *rescore[2:], "--json")
+    assert again_rescored.verdicts == rescored.verdicts
+    assert again_rescored.told["summary"]["policy"] == "text -degeneration"
+    with Run(rescored.path) as stored:
+        assert "2 commands" in about_again(stored)
+
+
+def test_a_joined_run_takes_the_commands_of_its_parts(lossless: Callable[..., Ran]) -> None:
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
+        two = ["--spec", spec.url, "--ref", ref.url, "--prompts", "sets/mine.jsonl"]
+        parts = [lossless("check", *two, *FEW, "--id", one) for one in "abc"]
+        paths = [os.path.relpath(part.path) for part in parts]
+        joined = lossless("merge", *paths, "-o", "joined.jsonl", "--json")
+        *commands, merge = joined.commands
+        assert commands == [part.commands[0] for part in parts]
+        assert merge == ["merge", *paths, "--output", "joined.jsonl"]
+        second = [lossless(*command, "--json").path for command in commands]
+        again_joined = lossless("merge", *second, "-o", "joined again.jsonl", "--json")
+        of_two = lossless("merge", *paths[:2], "-o", "two.jsonl", "--json")
+        of_three = lossless("merge", of_two.path, paths[2], "-o", "three.jsonl", "--json")
+    assert again_joined.verdicts == joined.verdicts
+    assert [command[0] for command in of_three.commands] == ["check", "check", "merge", "check", "merge"]
+    assert "Run it again" in joined.path.with_name("report.html").read_text()
+
+
+def test_a_comparison_is_run_again_with_the_files_as_given(lossless: Callable[..., Ran]) -> None:
+    Path("-a b").mkdir()
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", wrong=Wrong(wrong_at=9)) as other:
+        for server, name in ((ref, "-a b/-x.jsonl"), (other, "y.jsonl")):
+            made = ["record", "--ref", server.url, f"--output={name}", "--prompts", "sets/mine.jsonl", *FEW[:-1]]
+            assert lossless(*made).code == 0
+    options = ["--allow-mismatch", "model", "--policy", "text", "--tolerance", "0.25", "--fail-on", "undetermined"]
+    first = lossless("compare", *options, "--json", "--", "-a b/-x.jsonl", "y.jsonl")
+    (command,) = first.commands
+    assert command[:3] == ["compare", "./-a b/-x.jsonl", "y.jsonl"]
+    assert set(options) < set(command)
+    assert lossless(*command, "--json").verdicts == first.verdicts
+
+
+def test_a_golden_that_was_added_to_takes_both_commands(lossless: Callable[..., Ran]) -> None:
+    with MockServer("llama.cpp") as ref:
+        one = ["--ref", ref.url, "--output", "g.jsonl", "--prompts", "sets/mine.jsonl"]
+        few = ["--max-tokens", "9"]
+        assert lossless("record", *one, *few, "--id", "a").code == 0
+        assert lossless("record", *one, *few, "--update-new-only").code == 0
+        with Run(Path("g.jsonl")) as golden:
+            ids = golden.prompt_ids()
+            commands = [shlex.split(line)[1:] for line in again(golden).splitlines()]
+        assert [("--id" in words, "--update-new-only" in words) for words in commands] == [(True, False), (False, True)]
+        Path("g.jsonl").rename("before.jsonl")
+        assert [lossless(*words).code for words in commands] == [0, 0]
+    with Run(Path("g.jsonl")) as golden:
+        assert golden.prompt_ids() == ids == ["a", "b", "c"]
+
+
+def test_a_run_that_is_resumed_tells_the_latest_command(lossless: Callable[..., Ran]) -> None:
+    """The policy changes nothing about what is asked, so the run goes on; but it changes the verdict."""
+    with MockServer("llama.cpp") as ref, MockServer("llama.cpp", faults={"500": {"on": "/completion"}}, **SPEC) as spec:
+        two = ["check", "--spec", spec.url, "--ref", ref.url, "--prompts", "sets/mine.jsonl", *FEW]
+        first = lossless(*two)
+        assert first.code == 4
+        second = lossless(*two, "--policy", "text", "--timeout", "19", "--quiet", "--out", "./reports/")
+    assert second.path == first.path
+    (command,) = second.commands
+    assert command[-2:] == ["--timeout", "19.0"]
+    assert command[command.index("--policy") :][:2] == ["--policy", "text"]
+    assert not {"--quiet", "--json", "--out"} & set(command)
+
+
+def test_the_demo_is_run_again_as_a_demo(
+    planned: Callable[..., Planned], there: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds: list[str] = []
+
+    @contextmanager
+    def pair(model: Path, kind: str, *_: object) -> Iterator[demo.Pair]:
+        kinds.append(f"{kind} {model}")
+        yield demo.Pair(":1", ":2", 0, 0)
+
+    monkeypatch.setattr(demo, "pair", pair)
+    folder = there("here")
+    (folder / "m.gguf").touch()
+    words = ["demo", "--kind", "lossy", "--model", "m.gguf", "--prompts", "sets/mine.jsonl", "--max-tokens", "5"]
+    first = planned(words)
+    command = shlex.split(command_of(first.header, tmp_path / "first.jsonl"))
+    assert command[:2] == ["lossless", "demo"]
+    second = planned(command[1:])
+    assert second.plan == first.plan
+    assert kinds == ["lossy m.gguf", "lossy m.gguf"]
+
+
+def test_a_program_that_calls_the_library_leaves_a_command_too(
+    planned: Callable[..., Planned], there: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there("here")
+    headers: list[Header] = []
+
+    def stop(folder: Path, header: Header, display: object) -> None:
+        headers.append(header)
+        raise Stopped
+
+    settings = session.Settings(prompts=("sets/mine.jsonl",), category=("code",), score="all")
+    plain = managed.Source(command="engine --port {port}", health_deadline=7.0)
+    pair = managed.Pair(plain, managed.Source(":9", "engine", {}, 7.0), together=True, rescore=False)
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(managed, "run_store", stop)
+        managed.check(settings, pair, None)  # type: ignore[arg-type]
+    words = shlex.split(command_of(headers[0], tmp_path / "first.jsonl"))
+    second = planned(words[1:])
+    assert second.plan["score"] == "all"
+    assert second.plan["prompts"][0] == headers[0].prompt_set_digest
+    assert second.more == pair
