@@ -392,6 +392,9 @@ def test_a_joined_run_takes_the_commands_of_its_parts(lossless: Callable[..., Ra
     assert again_joined.verdicts == joined.verdicts
     assert [command[0] for command in of_three.commands] == ["check", "check", "merge", "check", "merge"]
     assert "Run it again" in joined.path.with_name("report.html").read_text()
+    assert run(["report", str(joined.path), "--markdown", "joined.md"]) == 0
+    with Run(joined.path) as stored:
+        assert f"```sh\n{again(stored)}\n```" in Path("joined.md").read_text()
 
 
 def test_a_comparison_is_run_again_with_the_files_as_given(lossless: Callable[..., Ran]) -> None:
