@@ -268,6 +268,7 @@ PLAIN = [
     'vllm serve org/model --speculative-config \'{"method": "ngram", "num_speculative_tokens": 5}\'',
     "engine --keyboard us --monkey-patch x --token-map map.pt",
     "env CUDA_VISIBLE_DEVICES=0 engine --model task-sk/hf_x -m 'a b.gguf'",
+    "engine --hf_overrides x --model ./hf_cache/m-2B --download-dir hf_hub --other org/sk-model-2B hf_home/x2",
     "engine --host http://127.0.0.1:8000/v1 --served-model-name a@b",
 ]
 
@@ -288,7 +289,7 @@ def test_tokens_of_a_vocabulary_are_no_secrets(name: str) -> None:
         ("http://user:pass@gpu:1/v1", "http://gpu:1/v1"),
         ("user:p#ss@gpu:1#m", "gpu:1#m"),
         ("gpu:1/v1?key=abc#lora", "gpu:1/v1#lora"),
-        (":30000#hf_abcdefghijkl", ":30000#…"),
+        (":30000#hf_abcdef2hijkl", ":30000#…"),
         (":30000#org/model", ":30000#org/model"),
     ],
 )

@@ -36,8 +36,10 @@ _BEARER = re.compile(r"\b((?:bearer|basic)\s+)[\w.~+/=-]{4,}", re.I)
 _USER = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s\"'@]*(?:@[^/\s\"'@]*)*@", re.I)
 _QUERY = re.compile(r"(\bhttps?://[^\s?\"'#]*\?)[^\s\"'#]+", re.I)
 _KNOWN = re.compile(
-    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{4,}|sk-[\w-]{4,}|gh[pousr]_\w{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|"
+    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{20,}|sk-[\w-]{20,}|gh[pousr]_\w{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|"
     r"xox[a-z]-[\w-]{8,}|AKIA[0-9A-Z]{12,}|nvapi-[\w-]{8,}|eyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]+)?)"
+    # Short ones differ from names such as `hf_cache` and `--hf_overrides` in a digit or capital.
+    r"|(?<![\w/.-])(?:hf_|sk-)(?=[\w-]*[0-9A-Z])[\w-]{4,}(?![\w/.-])"
 )
 """Secrets that show what they are: of Hugging Face, OpenAI, GitHub, GitLab, Slack, AWS, NVIDIA, and JSON Web Tokens."""
 
