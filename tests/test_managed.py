@@ -20,7 +20,8 @@ import pytest
 from tests.test_launch import alive, until
 from verifier.cli import run
 from verifier.golden import Run
-from verifier.managed import Source, without_secrets
+from verifier.managed import Source
+from verifier.redaction import without_secrets
 from verifier.servers.launch import embedded_command, free_port
 
 ROOT = Path(__file__).parent.parent

@@ -130,3 +130,14 @@ def test_the_digest_of_a_prompt_is_what_earlier_versions_wrote() -> None:
     asked = parse(f'{CHAT}, "max_tokens": 9, "parameters": {{"stop": ["\\n"]}}}}')
     assert asked.digest == "911ff0047b73dbbb"
     assert parse(f'{CHAT}, "parameters": {{"tools": [{TOOL}]}}}}').digest != "62772398fff16a35"
+
+
+def test_a_set_of_ones_own_is_found_by_the_name_that_a_header_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "seed8"):
+        Path(f"{name}.jsonl").touch()
+    assert prompts.find("mine") == Path("mine.jsonl")
+    # A set that came with the tool keeps its name, whatever lies in this folder.
+    assert prompts.find("seed8").parent != Path()

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct, field
 
 from verifier.errors import LosslessError
+from verifier.invocation import with_options
 from verifier.managed import HEALTH_SECONDS, Source
 from verifier.settings import Settings
 
@@ -91,6 +92,8 @@ class Config:
             options["allow_mismatch"] = frozenset(options["allow_mismatch"])
         if "out" in options:
             options["out"] = Path(options["out"])
+        if settings.invocation is not None:
+            options["invocation"] = with_options(settings.invocation, options)
         return replace(settings, **options)
 
     def only(self, names: Collection[str]) -> Config:

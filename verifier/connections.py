@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from verifier.errors import LosslessError
 from verifier.events import Handler, Waiting
+from verifier.invocation import key_variables
 from verifier.records import Arm
 from verifier.servers.addresses import parse_address
 from verifier.servers.http import Http, Secret
@@ -31,7 +32,7 @@ async def connected(arm: Arm, address: str, settings: Settings, emit: Handler) -
 
 def api_key(arm: Arm) -> Secret | None:
     """The API key of one arm from the environment: ``LOSSLESS_REF_API_KEY`` or else ``LOSSLESS_API_KEY``."""
-    value = os.environ.get(f"LOSSLESS_{arm.upper()}_API_KEY") or os.environ.get("LOSSLESS_API_KEY")
+    value = next(filter(None, map(os.environ.get, key_variables(arm))), None)
     if not value:
         return None
     if not value.isascii() or not value.isprintable():

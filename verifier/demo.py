@@ -15,7 +15,8 @@ from pathlib import Path
 from verifier import session
 from verifier.errors import LosslessError
 from verifier.events import Waiting
-from verifier.records import Summary
+from verifier.invocation import invocation as invoked
+from verifier.records import Invocation, Summary
 from verifier.servers.launch import Process, embedded
 from verifier.session import Display, Settings
 
@@ -108,13 +109,28 @@ async def _healthy(ref: Process, spec: Process, display: Display | None) -> None
 
 
 def run(
-    display: Display, *, model: Path | None, kind: str, prompts: tuple[str, ...], max_tokens: int | None, out: Path
+    display: Display,
+    *,
+    model: Path | None,
+    kind: str,
+    prompts: tuple[str, ...],
+    max_tokens: int | None,
+    out: Path,
+    invocation: Invocation | None = None,
 ) -> Summary:
     """`lossless demo`: start the pair, check it, stop it."""
     file = model or packaged_model()
     with tempfile.TemporaryDirectory(prefix="lossless-demo-") as logs, contextlib.ExitStack() as stack:
         servers = stack.enter_context(pair(file, kind, Path(logs), display))
+        options = {"model": model, "kind": kind, "prompts": prompts, "max-tokens": max_tokens}
         settings = Settings(
-            spec=servers.spec_url, ref=servers.ref_url, prompts=prompts, max_tokens=max_tokens, out=out, fresh=True
+            spec=servers.spec_url,
+            ref=servers.ref_url,
+            prompts=prompts,
+            max_tokens=max_tokens,
+            out=out,
+            fresh=True,
+            # The servers' addresses are gone when the demo ends.
+            invocation=invocation or invoked("demo", options),
         )
         return session.check(settings, display)

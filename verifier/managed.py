@@ -7,15 +7,14 @@ server, check it against the golden, stop it; start the reference once more, if 
 from __future__ import annotations
 
 import asyncio
-import re
-import shlex
 import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from verifier.check import Check
@@ -23,10 +22,12 @@ from verifier.connections import connected
 from verifier.errors import LosslessError
 from verifier.events import Advanced, Found, Handler, StageStarted, Waiting
 from verifier.golden import Run, Store
+from verifier.invocation import of_settings
 from verifier.judging import is_open
 from verifier.plan import Plan
 from verifier.recording import Incomplete, record_golden
-from verifier.records import Arm, Finding, Summary
+from verifier.records import Arm, Finding, Invocation, Summary
+from verifier.redaction import without_secrets
 from verifier.runs import new_header, options_of, plan_of, report, run_folder, run_store
 from verifier.servers.addresses import parse_address
 from verifier.servers.launch import Process, free_port, words_of
@@ -75,17 +76,9 @@ class Source:
             parse_address(self.address)
         elif PORT not in self.command:
             raise LosslessError(
-                f"Nothing says where the server of {self.command!r} will be.",
+                f"Nothing says where the server of {without_secrets(self.command)!r} will be.",
                 "Write {port} where its port belongs, as in `--port {port}`, or give its address too.",
             )
-
-
-_SECRET = re.compile(r"(--[\w-]*(?:key|token|secret|password)[ =]+)(\"[^\"]*\"|'[^']*'|\S+)")
-
-
-def without_secrets(command: str) -> str:
-    """A command line without the values of options such as ``--api-key`` and ``--hf-token``."""
-    return _SECRET.sub(r"\1…", command)
 
 
 @dataclass(frozen=True)
@@ -190,8 +183,15 @@ async def _record(settings: Settings, source: Source, output: Path, logs: Path, 
         connected("ref", running.url, settings, display) as server,
     ):
         with _explained(running):
+            step = settings.invocation or of_settings("record", settings, output=output, **_started(ref=source))
             await record_golden(
-                server, plan_of(settings), output, display, update=settings.update, fresh=settings.fresh
+                server,
+                plan_of(settings),
+                output,
+                display,
+                update=settings.update,
+                fresh=settings.fresh,
+                made_by=(step,),
             )
 
 
@@ -212,6 +212,8 @@ def check(settings: Settings, pair: Pair, display: Display) -> Summary:
         LosslessError: when a server does not start, or nothing could be compared. What was answered is on disk.
     """
     pair.require()
+    if settings.invocation is None:
+        settings = replace(settings, invocation=_invocation(settings, pair))
     return asyncio.run(_check(settings, pair, display))
 
 
@@ -221,7 +223,8 @@ async def _check(settings: Settings, pair: Pair, display: Display) -> Summary:
         plan = plan_of(settings, golden)
         ref = pair.reference.mark if pair.reference else None
         options = options_of(settings, plan, spec=pair.speculative.mark, ref=ref)
-        header = new_header("check", plan.prompts, {**options, "command": _command(settings, pair)})
+        options |= {"together": True} if pair.together else {}
+        header = new_header("check", plan.prompts, options, _made_by(settings))
         # The run's file is there before anything is asked, so that a run that fails early is gone on with as well.
         store = stack.enter_context(run_store(run_folder(settings, header), header, display))
         if pair.at_once:
@@ -280,7 +283,7 @@ async def recorded(settings: Settings, plan: Plan, source: Source, path: Path, d
         connected("ref", running.url, settings, display) as server,
     ):
         with _explained(running):
-            await record_golden(server, plan, path, display)
+            await record_golden(server, plan, path, display, made_by=_made_by(settings))
 
 
 async def against_golden(
@@ -330,19 +333,22 @@ def note(finding: Finding, store: Store, emit: Handler) -> None:
     emit(Found(finding))
 
 
-def _command(settings: Settings, pair: Pair) -> str:
-    """The command line that makes this run again."""
-    words = ["lossless", "check"]
-    for name, source in (("ref", pair.reference), ("spec", pair.speculative)):
-        if source is not None:
-            words += [f"--{name}", source.address] if source.address else []
-            words += [f"--{name}-cmd", without_secrets(source.command)] if source.command else []
-    if settings.golden:
-        words += ["--golden", str(settings.golden)]
-    for prompts in settings.prompts:
-        words += ["--prompts", prompts]
-    if settings.max_tokens:
-        words += ["--max-tokens", str(settings.max_tokens)]
-    if pair.together:
-        words.append("--together")
-    return shlex.join(words)
+def _made_by(settings: Settings) -> tuple[Invocation, ...]:
+    return (settings.invocation,) if settings.invocation else ()
+
+
+def _invocation(settings: Settings, pair: Pair) -> Invocation:
+    """The command that makes this run again, where it was not a command that asked for it."""
+    sources = {"spec": pair.speculative} | ({"ref": pair.reference} if pair.reference else {})
+    options = _started(**sources) | {"together": pair.together, "no_rescore": not pair.rescore}
+    return of_settings("check", settings, **options)
+
+
+def _started(**sources: Source) -> dict[str, Any]:
+    """The options that say where servers come from, by arm."""
+    options: dict[str, Any] = {}
+    for arm, source in sources.items():
+        options |= {arm: source.address, f"{arm}_cmd": source.command}
+        if source.health_deadline != HEALTH_SECONDS:
+            options["health_deadline"] = source.health_deadline
+    return options

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from verifier.config import Config, Method
 from verifier.errors import LosslessError
 from verifier.events import Event, Found
 from verifier.golden import Run, Store
+from verifier.invocation import invocation, of_settings
 from verifier.managed import Running, Source, against_golden, has_open, recorded, rescored, up
 from verifier.plan import Plan
-from verifier.records import Finding, Summary
+from verifier.records import Finding, Invocation, Summary
 from verifier.reports.measures import Measuring
 from verifier.runs import REPORT_FILE, RUN_FILE, limits, new_folder, new_header, plan_of, report, run_store
 from verifier.settings import Display, Settings
@@ -75,6 +76,9 @@ def check(config: Config, settings: Settings, display: Display, *, rescore: bool
     Raises:
         LosslessError: when a reference fails, since nothing can be compared then.
     """
+    if settings.invocation is None:
+        step = of_settings("check", replace(settings, spec="", ref=None), config=config.path, no_rescore=not rescore)
+        settings = replace(settings, invocation=step)
     return asyncio.run(_check(config, settings, display, rescore=rescore))
 
 
@@ -132,10 +136,15 @@ class _Work:
             self.summaries[method.name] = done
             return
         options = {"spec": method.speculative.mark, "ref": self.reference.mark, **limits(self.plan)}
-        header = new_header("check", self.plan.prompts, options)
+        header = new_header("check", self.plan.prompts, options, self._made_by(method))
         with Run(self.golden) as golden, run_store(self._run(method).parent, header, self.display) as store:
             summary = await against_golden(self.settings, self.plan, method.speculative, golden, store, self.display)
             self.summaries[method.name] = report(store, summary, self.display)
+
+    def _made_by(self, method: Method) -> tuple[Invocation, ...]:
+        """The command that makes the run of this method alone."""
+        step = self.settings.invocation
+        return (invocation(step.command, {**step.options, "only": [method.name]}),) if step else ()
 
     async def _rescore(self, methods: list[Method]) -> None:
         """Start the reference once more for all methods whose evidence is open."""

@@ -11,12 +11,14 @@ from verifier.check import Check
 from verifier.compare.fingerprints import changed_fingerprint
 from verifier.errors import StoreError
 from verifier.golden import Run, Store
-from verifier.records import Summary
+from verifier.invocation import invocation as invoked
+from verifier.invocation import made_by
+from verifier.records import Invocation, Summary
 from verifier.runs import limits, new_header, plan_of, report
 from verifier.settings import Display, Settings
 
 
-def merge(paths: Sequence[Path], output: Path, display: Display) -> Summary:
+def merge(paths: Sequence[Path], output: Path, display: Display, invocation: Invocation | None = None) -> Summary:
     """Join runs into ``output`` and give the verdict on all of their prompts.
 
     Raises:
@@ -26,7 +28,9 @@ def merge(paths: Sequence[Path], output: Path, display: Display) -> Summary:
         shards = [stack.enter_context(Run(path)) for path in paths]
         first = shards[0]
         plan = plan_of(Settings(), first)
-        header = new_header("check", first.prompts(), limits(plan))
+        parts = (step for shard in shards for step in made_by(shard))
+        joining = invocation or invoked("merge", {"output": output}, paths)
+        header = new_header("check", first.prompts(), limits(plan), (*parts, joining))
         store = stack.enter_context(Store(output, header))
         display.opened(output, resumed=False)
         for shard in shards:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import get_args
+from typing import Any, get_args
 
 from verifier.errors import LosslessError
 from verifier.records import Cause, Class, Comparison, Defect, Fault, SuiteVerdict
@@ -51,6 +51,15 @@ class Policy:
         strict, lenient = POLICIES[name]
         label = name + "".join(f" +{one}" for one in sorted(fail_on)) + "".join(f" -{one}" for one in sorted(allow))
         return cls(label, strict | fail_on, (lenient - fail_on) | allow)
+
+    def options(self) -> dict[str, Any]:
+        """The options that ask for this policy, by long name; those that are not needed are left out."""
+        name, *switches = self.name.split(" ")
+        return {
+            "policy": name if name != "lossless" else None,
+            "fail-on": [switch[1:] for switch in switches if switch.startswith("+")],
+            "allow": [switch[1:] for switch in switches if switch.startswith("-")],
+        }
 
     def fails(self, comparison: Comparison) -> bool:
         """Whether one prompt fails the run. An error does not: it makes the run incomplete.

@@ -34,7 +34,10 @@ def names() -> list[str]:
 
 
 def find(name_or_path: str) -> Path:
-    """The file of a set given by name (``seed8``) or path. A path wins over a name."""
+    """The file of a set given by name (``seed8``, or ``mine`` for ``mine.jsonl`` in this folder) or path.
+
+    A path wins over a name.
+    """
     path = Path(name_or_path).expanduser()
     if path.is_file():
         return path
@@ -45,6 +48,9 @@ def find(name_or_path: str) -> Path:
             candidate = folder / f"{name_or_path.removesuffix(SUFFIX)}{SUFFIX}"
             if candidate.is_file():
                 return candidate
+        # A header names a set of one's own without its suffix.
+        if (own := path.with_name(f"{path.name}{SUFFIX}")).is_file():
+            return own
     known = ", ".join(names()) or "none"
     raise PromptSetError(
         f"There is no prompt set {name_or_path!r}.", f"Give the path of a JSONL file, or one of these names: {known}."

@@ -12,15 +12,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from verifier import check as stages
 from verifier.compare.fingerprints import changed_fingerprint
 from verifier.connections import connected
 from verifier.errors import LosslessError, StoreError
 from verifier.golden import Run, Store
 from verifier.goldens import write_golden
+from verifier.invocation import followed_by, of_settings
+from verifier.invocation import made_by as commands_of
 from verifier.plan import Plan
-from verifier.records import Header
-from verifier.runs import limits, new_header, plan_of, same_work
+from verifier.records import Header, Invocation
+from verifier.runs import limits, new_header, note_command, plan_of, same_work
 from verifier.servers.protocol import Server
 from verifier.settings import Display, Settings, Update
 
@@ -44,29 +48,42 @@ def record(settings: Settings, output: Path, display: Display) -> int:
 async def _record(settings: Settings, output: Path, display: Display) -> int:
     plan = plan_of(settings)
     async with connected("ref", settings.ref or "", settings, display) as server:
-        await record_golden(server, plan, output, display, update=settings.update, fresh=settings.fresh)
+        made_by = (settings.invocation or of_settings("record", settings, output=output),)
+        await record_golden(
+            server, plan, output, display, update=settings.update, fresh=settings.fresh, made_by=made_by
+        )
     return 0
 
 
 async def record_golden(
-    server: Server, plan: Plan, output: Path, display: Display, *, update: Update = "", fresh: bool = False
+    server: Server,
+    plan: Plan,
+    output: Path,
+    display: Display,
+    *,
+    update: Update = "",
+    fresh: bool = False,
+    made_by: tuple[Invocation, ...] = (),
 ) -> None:
     """Record a golden from a connected server.
 
     Args:
         update: what may happen to a golden that is there.
         fresh: drop what an interrupted recording left, in place of going on with it.
+        made_by: the commands that make this golden; with ``update="new"`` they follow those that made it so far.
 
     Raises:
         StoreError, Incomplete: as `record` does.
     """
-    header = new_header("golden", plan.prompts, limits(plan))
+    header = new_header("golden", plan.prompts, limits(plan), made_by)
     with contextlib.ExitStack() as stack:
         earlier = stack.enter_context(_there(output))
         _may_write(output, earlier, header, plan, update)
         kept = earlier if update != "all" else None
         if kept is not None:
             await _same_server(kept, server)
+        if earlier is not None and update == "new" and made_by:
+            header = replace(header, made_by=followed_by(commands_of(earlier), made_by[-1]))
         store = stack.enter_context(_part(output, header, display, fresh=fresh))
         if kept is not None:
             _keep(kept, plan, store)
@@ -140,6 +157,7 @@ def _part(output: Path, header: Header, display: Display, *, fresh: bool) -> Ite
                 )
     resumed = path.exists()
     with Store(path) if resumed else Store(path, header) as store:
+        note_command(store, header.made_by)
         display.opened(output, resumed=resumed)
         yield store
 

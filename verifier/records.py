@@ -181,8 +181,25 @@ class Timing(Struct, frozen=True, omit_defaults=True):
     decode: float | None = None
 
 
-class Header(Struct, frozen=True, tag="header"):
-    """First line of every file."""
+class Invocation(Struct, frozen=True, omit_defaults=True):
+    """One command that made a file, so that it can be run again; `verifier.invocation` makes and reads it.
+
+    ``options`` holds what was set on the command line, in the environment or in a configuration file, by long name
+    without dashes: ``True`` for a flag, a list for an option that may be repeated. Secrets are left out. ``keys`` names
+    the environment variables that held API keys.
+    """
+
+    command: str
+    options: dict[str, Any] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+class Header(Struct, frozen=True, tag="header", omit_defaults=True):
+    """First line of every file. A later one replaces it: when a run is resumed by another command, or rescored.
+
+    ``made_by`` holds the commands that make such a file, in order. It plays no part in whether a run can be resumed.
+    """
 
     schema: int
     tool: str
@@ -191,6 +208,7 @@ class Header(Struct, frozen=True, tag="header"):
     prompt_set: str
     prompt_set_digest: str
     options: dict[str, Any]
+    made_by: tuple[Invocation, ...] = ()
 
 
 class ServerRecord(Struct, frozen=True, tag="server"):

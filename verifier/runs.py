@@ -12,13 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from verifier import __version__
 from verifier.errors import StoreError
 from verifier.golden import Run, Store, read
 from verifier.plan import Plan
 from verifier.prompt_selection import Filter, Selection, sample_ids
 from verifier.prompts import Prompts
-from verifier.records import SCHEMA_VERSION, Finding, Header, Prompt, Summary
+from verifier.records import SCHEMA_VERSION, Finding, Header, Invocation, Prompt, Summary
 from verifier.servers.addresses import parse_address
 from verifier.settings import DEFAULT_MAX_TOKENS, DEFAULT_PROMPTS, Display, Settings
 
@@ -148,7 +150,9 @@ def content_mark(path: Path) -> str:
     return f"{path.name} ({status.st_size} bytes, {int(status.st_mtime)})"
 
 
-def new_header(kind: Literal["check", "golden"], prompts: Prompts, options: dict[str, Any]) -> Header:
+def new_header(
+    kind: Literal["check", "golden"], prompts: Prompts, options: dict[str, Any], made_by: tuple[Invocation, ...] = ()
+) -> Header:
     """The first line of a file that begins now."""
     return Header(
         schema=SCHEMA_VERSION,
@@ -158,6 +162,7 @@ def new_header(kind: Literal["check", "golden"], prompts: Prompts, options: dict
         prompt_set=prompts.name,
         prompt_set_digest=prompts.digest,
         options=options,
+        made_by=made_by,
     )
 
 
@@ -166,6 +171,15 @@ def same_work(one: Header, other: Header) -> bool:
     return all(
         getattr(one, name) == getattr(other, name) for name in ("schema", "kind", "prompt_set_digest", "options")
     )
+
+
+def note_command(store: Store, made_by: tuple[Invocation, ...]) -> None:
+    """Store how a file is made, where that is not what it says already: its latest header counts.
+
+    A run may be resumed with other options than it began with, as long as those do not change what is asked.
+    """
+    if made_by and made_by != store.header.made_by:
+        store.append(msgspec.structs.replace(store.header, made_by=made_by))
 
 
 def run_folder(settings: Settings, header: Header) -> Path:
@@ -180,6 +194,7 @@ def run_store(folder: Path, header: Header, display: Display) -> Iterator[Store]
     path = folder / RUN_FILE
     resumed = path.exists()
     with Store(path) if resumed else Store(path, header) as store:
+        note_command(store, header.made_by)
         display.opened(store.path, resumed=resumed)
         if store.torn:
             store.append(Finding("torn-line", "The last line was cut off by a kill and was dropped."))

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from verifier import invocation
 from verifier.check import Check, copy_golden
 from verifier.connections import api_key, connected
 from verifier.errors import StoreError
@@ -26,6 +27,7 @@ from verifier.runs import (
     limits,
     new_folder,
     new_header,
+    note_command,
     options_of,
     plan_of,
     report,
@@ -54,7 +56,8 @@ async def check_async(settings: Settings, display: Display) -> Summary:
     async with AsyncExitStack() as stack:
         golden = stack.enter_context(Run(settings.golden)) if settings.golden else None
         plan = plan_of(settings, golden)
-        header = new_header("check", plan.prompts, options_of(settings, plan))
+        made_by = (settings.invocation or invocation.of_settings("check", settings),)
+        header = new_header("check", plan.prompts, options_of(settings, plan), made_by)
         speculative = await stack.enter_async_context(connected("spec", settings.spec, settings, display))
         reference = (
             await stack.enter_async_context(connected("ref", settings.ref, settings, display)) if settings.ref else None
@@ -74,7 +77,9 @@ async def _compare(settings: Settings, reference: Path, speculative: Path, displ
         plan = plan_of(settings, a)
         options = {"compare": [content_mark(reference), content_mark(speculative)], **limits(plan)}
         folder = new_folder(settings.out, f"{reference.stem}-{speculative.stem}"[:80])
-        with Store(folder / RUN_FILE, new_header("check", plan.prompts, options)) as store:
+        files = (reference, speculative)
+        made_by = (settings.invocation or invocation.of_settings("compare", settings, arguments=files),)
+        with Store(folder / RUN_FILE, new_header("check", plan.prompts, options, made_by)) as store:
             display.opened(store.path, resumed=False)
             copy_golden(a, plan, store)
             _copy_speculative(b, plan, store)
@@ -94,6 +99,8 @@ async def _rescore(settings: Settings, run: Path, display: Display) -> Summary:
         plan = plan_of(settings, store)
         display.opened(store.path, resumed=True)
         async with connected("ref", settings.ref, settings, display) as reference:
+            step = settings.invocation or invocation.of_settings("rescore", settings, arguments=(run,))
+            note_command(store, invocation.followed_by(invocation.made_by(store), step))
             return report(store, await Check(plan, store, None, reference, display).rescore(), display)
 
 

@@ -10,7 +10,7 @@ from verifier.events import Event
 from verifier.golden import Run
 from verifier.plan import Score
 from verifier.policy import Policy
-from verifier.records import Summary
+from verifier.records import Invocation, Summary
 
 DEFAULT_PROMPTS = "seed8"
 DEFAULT_MAX_TOKENS = 128
@@ -47,6 +47,8 @@ class Settings:
     out: Path = Path("reports")
     fresh: bool = False
     update: Update = ""
+    invocation: Invocation | None = field(default=None, compare=False)
+    """The command that all of this was given with; ``None`` where it was not a command."""
 
     @property
     def whole(self) -> bool:

@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.reports import builder
-from verifier.golden import Run
-from verifier.records import Abilities, Fingerprint, Message, Parameters, Prompt, Rendering, ServerRecord
-from verifier.reports.reproduce import again, curl, length_limit, minimal
+from verifier.golden import Run, Store
+from verifier.records import (
+    Abilities,
+    Fingerprint,
+    Header,
+    Invocation,
+    Message,
+    Parameters,
+    Prompt,
+    Rendering,
+    ServerRecord,
+)
+from verifier.reports.reproduce import about_again, again, curl, length_limit, minimal
 
 
 def asked(command: str | None) -> tuple[str, dict[str, object]]:
@@ -140,20 +151,85 @@ def test_the_run_can_be_made_again(sample: Run) -> None:
     ]  # fmt: skip
 
 
-def test_options_that_decide_the_answers_are_in_the_command(tmp_path: Path) -> None:
-    told = {
-        "golden": "nightly.jsonl (1024 bytes, 1700000000)",
-        "max_tokens": 64,
-        "concurrency": 4,
-        "ref_runs": 2,
-        "allow_mismatch": ["model"],
-    }
+PLAIN = {"spec": "http://127.0.0.1:30001", "ref": "http://127.0.0.1:30000", "golden": None, "max_tokens": 128}
+SERVERS = "lossless check --spec http://127.0.0.1:30001 --ref http://127.0.0.1:30000"
+OLD = [
+    # What was not given is not asked for: --max-tokens would cap prompts that have limits of their own.
+    (
+        {**PLAIN, "capped": False, "concurrency": 1, "ref_runs": 2, "noise_concurrency": 0},
+        f"{SERVERS} --prompts standard",
+    ),
+    ({**PLAIN, "capped": True, "max_tokens": 64}, f"{SERVERS} --prompts standard --max-tokens 64"),
+    (
+        {**PLAIN, "concurrency": 4, "ref_runs": 3, "noise_concurrency": 8, "allow_mismatch": ["model", "kv dtype"]},
+        f"{SERVERS} --prompts standard --ref-runs 3 --noise-concurrency 8 --concurrency 4 --allow-mismatch model "
+        "--allow-mismatch 'kv dtype'",
+    ),
+    # A golden brings its own prompts, limits and passes.
+    (
+        {
+            **PLAIN,
+            "golden": "my (old) g.jsonl (1024 bytes, 1700000000)",
+            "capped": True,
+            "ref_runs": 3,
+            "concurrency": 2,
+        },
+        "lossless check --spec http://127.0.0.1:30001 --golden 'my (old) g.jsonl' --concurrency 2",
+    ),
+    # Servers that were started for the run are gone; the commands are not.
+    (
+        {**PLAIN, "spec": "A=… B=… engine --port {port} --draft", "ref": "engine --port {port}"},
+        "lossless check --spec-cmd 'engine --port {port} --draft' --ref-cmd 'engine --port {port}' --prompts standard",
+    ),
+    (
+        {**PLAIN, "concurrency": 2, "command": "lossless check --ref :1 --ref-cmd 'e 1' --spec-cmd 'e 2' --together"},
+        "lossless check --ref :1 --ref-cmd 'e 1' --spec-cmd 'e 2' --together --prompts standard --concurrency 2",
+    ),
+    ({**PLAIN, "command": "lossless check 'unclosed"}, f"{SERVERS} --prompts standard"),
+    # Joined: only the limits are there.
+    ({"max_tokens": 128, "capped": False, "concurrency": 1, "ref_runs": 2, "noise_concurrency": 0}, ""),
+]
+
+
+@pytest.mark.parametrize(("told", "command"), OLD)
+def test_what_a_file_of_an_earlier_version_tells_is_in_the_command(
+    tmp_path: Path, told: dict[str, Any], command: str
+) -> None:
     with builder.Built(tmp_path / "run.jsonl", options=told).servers().finish() as run:
-        assert again(run).endswith(
-            "--golden nightly.jsonl --prompts standard --max-tokens 64 --concurrency 4 --ref-runs 2"
-            " --allow-mismatch model"
-        )
-        assert "--ref " not in again(run)
+        assert again(run) == command
+        assert ("joins several runs" in about_again(run)) == (not command)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("seed8", "--prompts seed8"),
+        ("seed8+mine", "--prompts seed8 --prompts mine"),
+        (
+            "near-ties-category=code,prose-language=zh-sample=4,seed=7",
+            "--prompts near-ties --category code --category prose --language zh --sample 4 --seed 7",
+        ),
+        ("x.json-tag=a-sample=2,seed=-1", "--prompts x.json --tag a --sample 2 --seed=-1"),
+        ("mine-sample=2,seed=0", "--prompts mine --sample 2"),
+    ],
+)
+def test_the_name_of_an_earlier_selection_is_read_back(tmp_path: Path, name: str, options: str) -> None:
+    header = Header(1, "t", "", "check", name, "0" * 16, {})
+    with Store(tmp_path / "run.jsonl", header) as run:
+        assert again(run) == f"lossless check {options}"
+
+
+def test_a_file_from_somebody_else_gets_out_of_no_quotes(tmp_path: Path) -> None:
+    bad = f"'; rm -rf ~ #{builder.HOSTILE}\n$(x)"
+    step = Invocation(bad, {bad: [bad, 1, True, None, {bad: bad}], "ref": bad}, (bad,), (bad,))
+    header = Header(2, "t", "", "check", bad, bad, {}, (step,))
+    with Store(tmp_path / "run.jsonl", header) as run:
+        line, told = again(run), about_again(run)
+    assert line.isprintable()
+    assert told.isprintable()
+    words = shlex.split(line)
+    assert words[0] == "lossless"
+    assert len(words) == 14
 
 
 def test_goldens_and_comparisons_of_files_have_commands_of_their_own(golden: Run, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from verifier.cli import options
 )
 @options.prompts
 @options.chosen
+@options.ids
 @options.max_tokens
 @options.concurrency
 @options.ref_runs
@@ -67,6 +68,7 @@ def command(
     category: tuple[str, ...],
     language: tuple[str, ...],
     tag: tuple[str, ...],
+    ids: tuple[str, ...],
     sample: int | None,
     seed: int,
     max_tokens: int | None,
@@ -114,6 +116,7 @@ def command(
         category=category,
         language=language,
         tag=tag,
+        ids=ids,
         sample=sample,
         seed=seed,
         max_tokens=max_tokens,
@@ -125,6 +128,7 @@ def command(
         timeout=timeout,
         out=out,
         fresh=fresh,
+        invocation=options.invoked(ctx),
         **options.judging(**judged),
     )
     with Terminal(as_json=as_json, quiet=quiet) as terminal:

@@ -20,7 +20,10 @@ recorded = click.Path(exists=True, dir_okay=False, path_type=Path)
 @options.out
 @options.as_json
 @options.quiet
+@click.pass_context
 def command(
+    ctx: click.Context,
+    /,
     reference: Path,
     speculative: Path,
     allow_mismatch: tuple[str, ...],
@@ -36,6 +39,11 @@ def command(
     from verifier import session
     from verifier.reports.terminal import Terminal
 
-    settings = session.Settings(allow_mismatch=frozenset(allow_mismatch), out=out, **options.judging(**judged))
+    settings = session.Settings(
+        allow_mismatch=frozenset(allow_mismatch),
+        out=out,
+        invocation=options.invoked(ctx),
+        **options.judging(**judged),
+    )
     with Terminal(as_json=as_json, quiet=quiet) as terminal:
         return session.compare(settings, reference, speculative, terminal).exit_code

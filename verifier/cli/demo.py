@@ -28,7 +28,10 @@ from verifier.servers.embedded import KINDS
 @options.out
 @options.as_json
 @options.quiet
+@click.pass_context
 def command(
+    ctx: click.Context,
+    /,
     model: Path | None,
     kind: str,
     prompts: tuple[str, ...],
@@ -46,4 +49,12 @@ def command(
     from verifier.reports.terminal import Terminal
 
     with Terminal(as_json=as_json, quiet=quiet) as terminal:
-        return demo.run(terminal, model=model, kind=kind, prompts=prompts, max_tokens=max_tokens, out=out).exit_code
+        return demo.run(
+            terminal,
+            model=model,
+            kind=kind,
+            prompts=prompts,
+            max_tokens=max_tokens,
+            out=out,
+            invocation=options.invoked(ctx),
+        ).exit_code

@@ -16,10 +16,11 @@ RUNS = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--output", "-o", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The joined run.")
 @options.as_json
 @options.quiet
-def command(runs: tuple[Path, ...], output: Path, as_json: bool, quiet: bool) -> int:
+@click.pass_context
+def command(ctx: click.Context, /, runs: tuple[Path, ...], output: Path, as_json: bool, quiet: bool) -> int:
     """Join runs that checked different prompts on the same two servers, and judge them as one."""
     from verifier.merging import merge
     from verifier.reports.terminal import Terminal
 
     with Terminal(as_json=as_json, quiet=quiet) as terminal:
-        return merge(runs, output, terminal).exit_code
+        return merge(runs, output, terminal, options.invoked(ctx)).exit_code

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from verifier.records import Invocation
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -82,6 +85,45 @@ def given(context: click.Context) -> frozenset[str]:
     return frozenset(name for name in context.params if context.get_parameter_source(name) is not default)
 
 
+def invoked(context: click.Context) -> Invocation:
+    """The command of a context with the options that were set, wherever they were set. Secrets are taken out."""
+    from verifier.invocation import invocation
+
+    arguments: list[Any] = []
+    options: dict[str, Any] = {}
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        if isinstance(parameter, click.Argument):
+            arguments += value if isinstance(value, tuple) else [value]
+        elif _matters(context, parameter, value):
+            options[long_name(parameter)] = value
+    return invocation(context.command.name or "", options, arguments)
+
+
+def long_name(parameter: click.Parameter) -> str:
+    """The long name of an option, without dashes."""
+    return next(name for name in parameter.opts if name.startswith("--")).removeprefix("--")
+
+
+def _matters(context: click.Context, parameter: click.Parameter, value: Any) -> bool:
+    """Whether leaving an option out would give another value, here or where a configuration sets others."""
+    name = parameter.name or ""
+    if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT:
+        return False
+    if value != _own_default(context, parameter):
+        return True
+    configured = name in (context.default_map or {}) or parameter.value_from_envvar(context) is not None
+    return configured or bool(context.params.get("config"))
+
+
+def _own_default(context: click.Context, parameter: click.Parameter) -> Any:
+    """The value of an option that is set nowhere."""
+    if isinstance(parameter, click.Option) and (parameter.is_flag or parameter.multiple):
+        return False if parameter.is_flag else ()
+    default = parameter.to_info_dict().get("default")
+    return None if default is None else parameter.type_cast_value(context, default)
+
+
 spec = option("--spec", metavar="ADDRESS", help="The speculative server: :30000, host:port or a URL.")
 ref_cmd = option(
     "--ref-cmd", metavar="COMMAND", help="Start the reference with this command, which has {port} in it, and stop it."
@@ -100,6 +142,7 @@ prompts = option(
     multiple=True,
     help="A prompt set by name or path; may be repeated. [default: seed8]",
 )
+ids = option("--id", "ids", multiple=True, metavar="ID", help="Only the prompt with this id; may be repeated.")
 max_tokens = option(
     "--max-tokens", type=click.IntRange(1), help="Tokens of an answer, at most. [default: the prompt's own, or 128]"
 )

@@ -24,15 +24,20 @@ from verifier.cli import options
 )
 @options.prompts
 @options.chosen
+@options.ids
 @options.max_tokens
 @options.concurrency
 @options.ref_runs
+@options.noise_concurrency
 @options.timeout
 @options.option("--update", is_flag=True, help="Record all of a golden that is there again.")
 @options.option("--update-new-only", is_flag=True, help="Record what a golden lacks: new and changed prompts.")
 @options.fresh
 @options.quiet
+@click.pass_context
 def command(
+    ctx: click.Context,
+    /,
     ref: str | None,
     ref_cmd: str | None,
     health_deadline: float,
@@ -41,11 +46,13 @@ def command(
     category: tuple[str, ...],
     language: tuple[str, ...],
     tag: tuple[str, ...],
+    ids: tuple[str, ...],
     sample: int | None,
     seed: int,
     max_tokens: int | None,
     concurrency: int,
     ref_runs: int,
+    noise_concurrency: int,
     timeout: float,
     update: bool,
     update_new_only: bool,
@@ -70,14 +77,17 @@ def command(
         category=category,
         language=language,
         tag=tag,
+        ids=ids,
         sample=sample,
         seed=seed,
         max_tokens=max_tokens,
         concurrency=concurrency,
         ref_runs=ref_runs,
+        noise_concurrency=noise_concurrency,
         timeout=timeout,
         fresh=fresh,
         update="all" if update else "new" if update_new_only else "",
+        invocation=options.invoked(ctx),
     )
     with Terminal(quiet=quiet) as terminal:
         if ref_cmd is not None:

@@ -17,7 +17,10 @@ from verifier.cli import options
 @options.timeout
 @options.as_json
 @options.quiet
-def command(run: Path, ref: str, timeout: float, as_json: bool, quiet: bool, **judged: Any) -> int:
+@click.pass_context
+def command(
+    ctx: click.Context, /, run: Path, ref: str, timeout: float, as_json: bool, quiet: bool, **judged: Any
+) -> int:
     """Ask the reference about every difference of RUN.jsonl that has no full evidence yet.
 
     For one card: check against a golden, stop the speculative server, start the reference again, rescore.
@@ -25,6 +28,6 @@ def command(run: Path, ref: str, timeout: float, as_json: bool, quiet: bool, **j
     from verifier import session
     from verifier.reports.terminal import Terminal
 
-    settings = session.Settings(ref=ref, timeout=timeout, **options.judging(**judged))
+    settings = session.Settings(ref=ref, timeout=timeout, invocation=options.invoked(ctx), **options.judging(**judged))
     with Terminal(as_json=as_json, quiet=quiet) as terminal:
         return session.rescore(settings, run, terminal).exit_code

@@ -18,14 +18,16 @@ from verifier.compressed import is_compressed
 from verifier.errors import LosslessError
 from verifier.events import Event
 from verifier.golden import Run
+from verifier.invocation import of_settings
 from verifier.policy import Policy
 from verifier.prompt_selection import Selection
 from verifier.pytest_plugin import goldens, options
 from verifier.pytest_plugin.goldens import Golden
-from verifier.pytest_plugin.sets import name_of, path_of
+from verifier.pytest_plugin.sets import as_typed, name_of, path_of
 from verifier.pytest_plugin.shared import Shared
 from verifier.records import Comparison, Finding, Summary
 from verifier.refused import refused
+from verifier.reports.reproduce import again
 from verifier.session import Settings
 from verifier.settings import Update
 from verifier.stale import StaleGolden, fit
@@ -75,7 +77,8 @@ class Checked:
     """The result of a check, in memory. ``comparisons`` are by prompt id.
 
     ``stale`` tells of prompts why the golden has no answer to compare with: it has none, or to something else.
-    ``refused`` tells of prompts why a server cannot be asked them as they are.
+    ``refused`` tells of prompts why a server cannot be asked them as they are. ``command`` is the check alone, as a
+    command line.
     """
 
     work: Work
@@ -85,6 +88,7 @@ class Checked:
     findings: tuple[Finding, ...] = ()
     stale: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    command: str = ""
 
     @property
     def run(self) -> Path:
@@ -221,6 +225,7 @@ class Checks:
                 return State(work.name, attempt, trouble="there is no speculative server to ask", golden=golden)
             display = _Quiet()
             chosen = replace(settings, ids=ids, ref=None if settings.golden else settings.ref)
+            chosen = replace(chosen, invocation=of_settings("check", as_typed(self.config, chosen)))
             summary = apart(lambda: session.check(chosen, display))
         except LosslessError as error:
             missing = isinstance(error, StaleGolden)
@@ -235,10 +240,13 @@ class Checks:
         update: Update = "all" if self.option("update") else "new" if self.option("update-new") else ""
         if not update:
             return goldens.look(path, settings)
+        typed = as_typed(self.config, settings)
+        made = of_settings("record", replace(typed, ids=(), update=update), output=typed.golden)
+        recorded = replace(settings, invocation=made)
         return self.shared.once(
             f"golden-{_mark(path, settings.prompts, ids)}",
             Golden,
-            lambda _: apart(lambda: goldens.record(path, settings, ids, update, _Quiet())),
+            lambda _: apart(lambda: goldens.record(path, recorded, ids, update, _Quiet())),
             enough=lambda _: True,
         )
 
@@ -282,7 +290,7 @@ def _read(work: Work, state: State) -> Checked:
         left_out = {
             prompt_id: failure.message for prompt_id, failure in refused(run, Selection(work.settings.prompts)).items()
         }
-        return Checked(work, state, run.summary, comparisons, tuple(run.findings), stale, left_out)
+        return Checked(work, state, run.summary, comparisons, tuple(run.findings), stale, left_out, again(run))
 
 
 def _stale(settings: Settings, run: Run) -> dict[str, str]:

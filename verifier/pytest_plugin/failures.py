@@ -8,13 +8,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
 from verifier.pytest_plugin.checks import Checked
-from verifier.pytest_plugin.sets import is_shipped
 from verifier.records import Alignment, Comparison, Split, Statistics
 from verifier.reports.untrusted import visible
-from verifier.settings import Settings
 
 BEFORE, AFTER = 48, 72
 """Characters of text that are shown before and after the place where the answers part."""
@@ -87,25 +84,7 @@ def closer(checked: Checked) -> Iterator[str]:
     yield "look closer:"
     yield f"  {os.path.relpath(checked.report)}"
     yield f"  lossless report {shlex.quote(os.path.relpath(checked.run))}"
-    yield f"  {_command(checked.work.settings)}"
-
-
-def _command(settings: Settings) -> str:
-    """The check alone, on the command line."""
-    words = ["lossless", "check", "--spec", settings.spec]
-    if settings.golden is not None:
-        words += ["--golden", os.path.relpath(settings.golden)]
-    elif settings.ref:
-        words += ["--ref", settings.ref]
-    for prompts in settings.prompts:
-        words += ["--prompts", Path(prompts).stem if is_shipped(Path(prompts)) else os.path.relpath(prompts)]
-    if settings.max_tokens is not None:
-        words += ["--max-tokens", str(settings.max_tokens)]
-    plain = Settings()
-    for name in ("concurrency", "ref_runs"):
-        if getattr(settings, name) != getattr(plain, name):
-            words += [f"--{name.replace('_', '-')}", str(getattr(settings, name))]
-    return visible(shlex.join(words))
+    yield from (f"  {line}" for line in checked.command.splitlines())
 
 
 def statistics(checked: Checked) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from verifier.errors import PromptSetError
 from verifier.prompts import find, folders
 from verifier.pytest_plugin import ASKED, SET
+from verifier.settings import Settings
 
 
 def add_arguments(config: pytest.Config, prompts: Sequence[str]) -> None:
@@ -48,6 +51,18 @@ def name_of(config: pytest.Config, path: Path) -> str:
     if is_shipped(path):
         return f"{SET}{path.stem}"
     return path.relative_to(config.rootpath).as_posix() if path.is_relative_to(config.rootpath) else str(path)
+
+
+def as_typed(config: pytest.Config, settings: Settings) -> Settings:
+    """Settings with paths as they would be typed where pytest was started, and shipped sets by name."""
+    start = config.invocation_params.dir
+    return replace(
+        settings,
+        prompts=tuple(
+            Path(one).stem if is_shipped(Path(one)) else os.path.relpath(one, start) for one in settings.prompts
+        ),
+        golden=Path(os.path.relpath(settings.golden, start)) if settings.golden else None,
+    )
 
 
 def is_shipped(path: Path) -> bool:

@@ -39,7 +39,7 @@ from verifier.records import (
 from verifier.refused import ARMS, refusal_of
 from verifier.reports.details import details, words
 from verifier.reports.measures import Measures, Measuring
-from verifier.reports.reproduce import again
+from verifier.reports.reproduce import about_again, again
 
 Outcome = Literal["error", "diverged", "near-lossless", "exact", "recorded", "open"]
 """A class, or what a prompt without a verdict is: *recorded* (a golden has its answer), *open* (nothing yet)."""
@@ -100,6 +100,9 @@ class Overview(Struct, frozen=True):
     prompt_set_digest: str
     options: dict[str, Any]
     command: str
+    """What makes this file again, a line for each command; empty where it is not known."""
+    command_note: str
+    """What has to be known before it is run."""
     prompts: int
     servers: tuple[Server, ...]
     facts: tuple[Fact, ...]
@@ -226,6 +229,7 @@ def overview(run: Run) -> Overview:
         prompt_set_digest=run.header.prompt_set_digest,
         options=run.header.options,
         command=again(run),
+        command_note=about_again(run),
         prompts=prompts,
         servers=tuple(Server(arm, at.url, at.fingerprint.engine) for arm, at in sorted(run.servers.items())),
         facts=_facts(run),

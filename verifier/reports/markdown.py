@@ -25,6 +25,9 @@ _FOR_THE_END = 2000
 
 _LONGEST_NAME = 120
 
+_LONGEST_COMMAND = 20_000
+"""Characters. A run of single prompts names each of them."""
+
 
 def write_markdown(run: Run, path: Path) -> None:
     """Write the report of ``run`` to ``path``: at most `LIMIT` bytes of UTF-8. Raises `DiskError`."""
@@ -71,8 +74,20 @@ def _head(top: data.Overview) -> str:
     for finding in top.findings:
         where = f" ({code(finding.prompt_id)})" if finding.prompt_id is not None else ""
         lines.append(f"- **{finding.severity}** {code(finding.name)}{where}: {escape(shortened(finding.message, 500))}")
-    lines += ["", f"Run it again: {code(top.command, 1000)}", ""]
+    lines += ["", *_again(top), ""]
     return "\n".join(lines) + "\n"
+
+
+def _again(top: data.Overview) -> Iterator[str]:
+    """How the run is made again: whole or not at all, since a part of a command does something else."""
+    note = escape(top.command_note)
+    if len(top.command) > _LONGEST_COMMAND:
+        yield f"Run it again: the command is too long for this summary; the other reports have it. {note}".rstrip()
+    elif "\n" in top.command or "|" in top.command:  # inline code would show a pipe with a backslash
+        yield from (f"Run it again: {note}".rstrip(), "", fenced(top.command, "sh"))
+    else:
+        shown = code(top.command, _LONGEST_COMMAND) if top.command else ""
+        yield " ".join(filter(None, ("Run it again:", shown, note)))
 
 
 def _prompt(report: data.PromptReport) -> str:

@@ -7,7 +7,8 @@ import shlex
 from typing import Any
 
 from verifier.golden import Run
-from verifier.records import Alignment, Arm, Completion, Prompt, Rendering
+from verifier.invocation import made_by, note, words
+from verifier.records import Alignment, Arm, Completion, Invocation, Prompt, Rendering
 from verifier.reports.untrusted import visible
 from verifier.servers import llamacpp, sglang, tensorrt_llm, vllm
 from verifier.servers.addresses import split_model
@@ -28,33 +29,21 @@ PAST_THE_DIFFERENCE = 16
 
 
 def again(run: Run) -> str:
-    """The command line that makes this run again; addresses are those the servers had, files are named as they were."""
-    told = run.header.options
-    if isinstance(told.get("command"), str):
-        return visible(told["command"])
-    if "compare" in told:
-        return shlex.join(["lossless", "compare", *(_file(mark) for mark in told["compare"])])
-    words = ["lossless", "record"] if run.header.kind == "golden" else ["lossless", "check"]
-    arms: tuple[Arm, ...] = ("spec", "ref")
-    for arm in arms:
-        if arm in run.servers and not (arm == "ref" and told.get("golden")):
-            words += [f"--{arm}", run.servers[arm].url]
-    if run.header.kind == "golden":
-        words += ["--output", run.path.name]
-    elif told.get("golden"):
-        words += ["--golden", _file(told["golden"])]
-    words += ["--prompts", run.header.prompt_set]
-    for name in ("max_tokens", "concurrency", "ref_runs"):
-        if name in told:
-            words += [f"--{name.replace('_', '-')}", str(told[name])]
-    for name in told.get("allow_mismatch") or ():
-        words += ["--allow-mismatch", str(name)]
-    return shlex.join([visible(word) for word in words])
+    """The command line that makes this file again, files and addresses as they were given.
+
+    A line for each command where it takes several; empty where it is not known.
+    """
+    return "\n".join(map(shell_line, made_by(run)))
 
 
-def _file(mark: object) -> str:
-    """The name in a mark such as ``golden.jsonl (1024 bytes, 1700000000)``."""
-    return visible(str(mark).rpartition(" (")[0] or str(mark))
+def about_again(run: Run) -> str:
+    """What has to be known before the command of `again` is run, in sentences; empty where there is nothing."""
+    return visible(note(made_by(run)))
+
+
+def shell_line(step: Invocation) -> str:
+    """A command as it is typed into a shell, on one line."""
+    return shlex.join(visible(word) for word in words(step))
 
 
 def curl(run: Run, arm: Arm, rendering: Rendering | None, max_tokens: int) -> str | None:

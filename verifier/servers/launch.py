@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from verifier.errors import LosslessError, ServerError
+from verifier.redaction import masked, secrets_in, without_secrets
 from verifier.servers import supervise
 from verifier.servers.log_hints import explain, quote
 
@@ -60,7 +61,7 @@ def words_of(command: str) -> list[str]:
         words = shlex.split(command)
     except ValueError as error:
         raise LosslessError(
-            f"The command {command!r} cannot be split into words: {error}.", "Check its quotes."
+            f"The command {without_secrets(command)!r} cannot be split into words: {error}.", "Check its quotes."
         ) from None
     if not words:
         raise LosslessError("The command that starts a server is empty.", "Write it as you would in a shell.")
@@ -81,6 +82,7 @@ class Process:
         self.pid = 0
         """Of the server itself, while and after it runs."""
         self._environment = {**os.environ, **(environment or {})}
+        self._secrets = secrets_in(command, environment)
         self._supervisor: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Process:
@@ -161,11 +163,11 @@ class Process:
             supervisor.wait()
 
     def end_of_log(self) -> str:
-        """What it printed last, `LOG_BYTES` at most."""
+        """What it printed last, `LOG_BYTES` at most, without the secrets in its command: some engines print theirs."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_BYTES))
-                return file.read().decode("utf-8", "replace")
+                return masked(file.read().decode("utf-8", "replace"), self._secrets)
         except OSError:
             return ""
 
