@@ -67,10 +67,14 @@ class Check:
     tally: Tally = field(default_factory=Tally)
     settled: set[str] = field(default_factory=set)
     """Ids of prompts whose verdict was given while the others were still being answered."""
+    recorded: Run | None = None
+    """A run whose evidence is used where there is no reference: see `Judge`."""
 
     def __post_init__(self) -> None:
         self.tally.policy = self.plan.policy
-        self.judge = Judge(self.plan, self.store, self.speculative, self.reference, self._note, self._wait)
+        self.judge = Judge(
+            self.plan, self.store, self.speculative, self.reference, self._note, self.recorded, self._wait
+        )
 
     async def run(self) -> Summary:
         """All stages; returns what is also the last record of the file."""
@@ -298,7 +302,7 @@ async def record(server: Server, plan: Plan, store: Store, emit: Handler) -> int
     askable = without(plan.prompts, unrenderable(store, plan.prompts))
     for job in plan.passes("ref"):
         await capture(server, job, askable, store, emit)
-    judge = Judge(plan, store, None, server, lambda finding: emit(Found(finding)), lambda why: emit(Waiting(why)))
+    judge = Judge(plan, store, None, server, lambda finding: emit(Found(finding)), wait=lambda why: emit(Waiting(why)))
     await judge.measure()
     left_out = refused(store, plan.prompts)
     for finding in findings(left_out):

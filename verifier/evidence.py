@@ -17,6 +17,7 @@ from verifier.errors import ServerError
 from verifier.golden import Run
 from verifier.records import (
     Abilities,
+    Arm,
     Completion,
     Measurement,
     Prompt,
@@ -120,6 +121,23 @@ async def _by_prefill(
         elif token.id != best.id:
             splits.append(judge(index, best.id, token.id, top, tolerance.value, "prefill"))
     return Evidence(tuple(splits), "all")
+
+
+def recorded_evidence(recorded: Run, store: Run, spec: Completion, first: int, tolerance: Tolerance) -> Evidence:
+    """What another run scored of the same speculative answer against the same answer of the reference, to its end.
+
+    None where that run has other answers, or did not score the whole of this one.
+    """
+    comparison = recorded.comparison(spec.prompt_id)
+    if comparison is None or comparison.scored != "all":
+        return NO_EVIDENCE
+    arms: tuple[tuple[Arm, Completion | None], ...] = (("ref", store.completion("ref", spec.prompt_id)), ("spec", spec))
+    for arm, own in arms:
+        theirs = recorded.completion(arm, spec.prompt_id)
+        if own is None or theirs is None or own.ids is None or own.ids != theirs.ids:
+            return NO_EVIDENCE
+    splits = (structs.replace(split, tolerance=tolerance.value) for split in comparison.splits)
+    return Evidence(tuple(split for split in splits if split.index >= first), "all")
 
 
 def merged(first: Split | None, walked: Evidence) -> Evidence:

@@ -25,6 +25,7 @@ from verifier.evidence import (
     measure,
     merged,
     plain_view,
+    recorded_evidence,
     teacher_force,
     without_parameters,
 )
@@ -75,6 +76,8 @@ class Judge:
     speculative: Server | None
     reference: Server | None
     note: Callable[[Finding], None]
+    recorded: Run | None = None
+    """A run whose evidence is used where there is no reference to ask: what it scored of the same two answers."""
     wait: Callable[[str], None] = lambda reason: None
     """Told of what makes people wait, in a sentence."""
     _measured: bool = False
@@ -197,6 +200,8 @@ class Judge:
             tolerance = await self.tolerance()
             return await teacher_force(server, abilities, prompt, rendering, spec, first, tolerance)
 
+        if self.reference is None and self.recorded is not None:
+            return recorded_evidence(self.recorded, self.store, spec, first, await self.tolerance())
         return await self._asked(prompt, ask) or NO_EVIDENCE
 
     async def _asked_without_parameters(self, prompt: Prompt, spec: Completion) -> tuple[Split, ...] | None:

@@ -83,7 +83,7 @@ async def _compare(settings: Settings, reference: Path, speculative: Path, displ
             display.opened(store.path, resumed=False)
             copy_golden(a, plan, store)
             _copy_speculative(b, plan, store)
-            summary = await Check(plan, store, None, None, display).run()
+            summary = await Check(plan, store, None, None, display, recorded=b).run()
             return report(store, summary, display)
 
 
