@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.mock_servers import MockServer, model
+from tests.mock_servers import MockServer, Wrong, model
 from tests.mock_servers.answer import MockAnswer, remade
 from tests.tiny_prompts import prompts
 from verifier.cli import run
@@ -267,3 +267,42 @@ def test_an_incomplete_run_names_the_server_that_failed_and_does_not_advise_what
     assert "4 of 4 prompts got no answer from the speculative server (aborted)" in sentence
     assert "same command" not in sentence
     assert code == 4
+
+
+def test_miscounted_prompt_tokens_alone_do_not_make_an_answer_another_prompts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A golden has no evidence behind the first near-tie, and the count may just be wrong."""
+
+    def miscounted(found: MockAnswer) -> MockAnswer:
+        return replace(found, prompt=(*found.prompt, *found.prompt[-2:]))
+
+    path, golden = tmp_path / "prompts.jsonl", tmp_path / "golden.jsonl"
+    path.write_text("".join(json.dumps({"id": text, "prompt": text}) + "\n" for text in TEXTS[:6]), encoding="utf-8")
+    options = {"change": miscounted}
+    with MockServer("vllm") as ref, MockServer("vllm", wrong=Wrong(flip_at=3), options=options, **SPEC) as spec:
+        assert run(["record", "--ref", ref.url, "-o", str(golden), "--prompts", str(path)]) == 0
+        capsys.readouterr()
+        code = run(["check", "--spec", spec.url, "--golden", str(golden), "--out", str(tmp_path / "out"), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert {row["fault"] for row in told["comparisons"]} <= {"none", "undetermined"}
+    assert any("counts them wrongly" in row["reason"] for row in told["comparisons"])
+    assert code == 3
+
+
+@pytest.mark.parametrize("engine", ["llama.cpp", *PREFILL])
+def test_files_of_other_limits_are_compared_by_their_own(
+    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"id": text, "prompt": text}) + "\n" for text in TEXTS[:6]), encoding="utf-8")
+    with MockServer(engine) as ref:
+        for limit in ("24", "48"):
+            words = ["record", "--ref", ref.url, "-o", str(tmp_path / f"{limit}.jsonl"), "--prompts", str(path)]
+            assert run([*words, "--max-tokens", limit]) == 0
+    for one, other in (("24", "48"), ("48", "24")):
+        capsys.readouterr()
+        files = [str(tmp_path / f"{name}.jsonl") for name in (one, other)]
+        assert run(["compare", *files, "--out", str(tmp_path / "out"), "--json"]) == 3
+        told = json.loads(capsys.readouterr().out)
+        assert {row["fault"] for row in told["comparisons"]} == {"undetermined"}

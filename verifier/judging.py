@@ -266,7 +266,7 @@ class Judge:
         server, rendering = self.store.servers.get(arm), self.store.rendering(prompt.id)
         mark = server.fingerprint if server else None
         return Terms(
-            limit=self.plan.passes(arm)[0].limit(prompt),
+            limit=self._limit(prompt, arm),
             sent=len(rendering.ids) if rendering and rendering.ids is not None else None,
             stop=prompt.parameters.stop,
             ignore_eos=prompt.parameters.ignore_eos,
@@ -275,6 +275,17 @@ class Judge:
             context_length=mark.context_length if mark and isinstance(mark.context_length, int) else None,
             ends_in_ids=mark is not None and mark.engine.lower() in ENDS_IN_IDS,
         )
+
+    def _limit(self, prompt: Prompt, arm: Arm) -> int | None:
+        """The most tokens that an answer of ``arm`` was allowed: a file that is compared may have limits of its own."""
+        asked = self.plan.passes(arm)[0]
+        if arm == "spec" and self.recorded is not None:
+            options = self.recorded.header.options
+            most = options.get("max_tokens")
+            if not isinstance(most, int):
+                return None
+            asked = replace(asked, max_tokens=most, capped=bool(options.get("capped")))
+        return asked.limit(prompt)
 
     def _decided(
         self,

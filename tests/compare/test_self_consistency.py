@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from verifier.compare.self_consistency import (
     CONTEXT_SLACK,
+    LONGEST_PIECE,
     Contradiction,
     Terms,
     contradicted,
@@ -92,13 +94,17 @@ def test_a_stop_string_is_in_the_tokens_and_nothing_of_the_text_is_behind_it() -
     assert kinds(answer((1, 2, 3), "stop", "a b", stop="END"), terms, "a b c") == ["no-stop-string", "text"]
     assert kinds(answer((1, 2, 3), "stop", "a b"), terms, "a b\n\n") == []
     assert kinds(answer((1, 2, 3), "stop", "a b END", stop="END"), terms, "a b END") == []
-    assert kinds(answer(tuple(range(8)), "length", "a END b"), terms) == ["past-stop"]
+    assert kinds(answer(tuple(range(8)), "length", "a END " + "b" * LONGEST_PIECE), terms) == ["past-stop"]
+    assert kinds(answer(tuple(range(8)), "length", "a END b"), terms) == [], "the last token may hold all of it"
+    assert kinds(answer((1, 2, END), "eos", "a END b"), replace(terms, end_ids=frozenset({END}))) == ["past-stop"]
     assert kinds(answer((1, 2, 3), "stop", "a", stop="END", surplus=1), terms, "a END b") == ["past-stop"]
 
 
 def test_stop_strings_may_be_passed_over_up_to_the_least_length() -> None:
     terms = Terms(limit=8, stop=("END",), min_tokens=6)
-    assert kinds(answer(tuple(range(8)), "length", "a END b"), terms) == []
+    text = "a END " + "b" * LONGEST_PIECE
+    assert kinds(answer(tuple(range(8)), "length", text), terms) == []
+    assert kinds(answer(tuple(range(8)), "length", text), replace(terms, min_tokens=0)) == ["past-stop"]
 
 
 def test_a_text_is_what_its_ids_decode_to() -> None:
@@ -106,6 +112,7 @@ def test_a_text_is_what_its_ids_decode_to() -> None:
     assert kinds(answer(tuple(range(8)), "length", "a b"), decoded="a b c") == ["text"]
     assert kinds(answer((1, 2, END), text="a"), decoded="a b<eos>") == ["text"]
     assert kinds(answer((1, 2, END), text="a ,b"), decoded="a, b<eos>") == [], "detokenizers tidy up white space"
+    assert kinds(answer((1, 2, END), text="a b"), decoded="a<think> b<eos>") == [], "and spell special tokens or not"
 
 
 def test_an_aborted_answer_is_a_contradiction() -> None:

@@ -11,12 +11,12 @@ reference shows as well is how this engine works.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-import regex
 from msgspec import Struct
 
 from verifier.compare.structure import surplus_of
@@ -26,6 +26,9 @@ REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 CONTEXT_SLACK = 64
 """Tokens short of the context length at which an answer may end by ``length``: engines keep room for a draft there."""
+
+LONGEST_PIECE = 32
+"""Characters from which on a text is of more than one token, runs of white space apart."""
 
 ENDS_IN_IDS = frozenset({"llama.cpp", "sglang", "vllm"})
 """Engines whose ids include the end token (seen in recorded answers of each)."""
@@ -168,10 +171,12 @@ def _past_stop(answer: Completion, terms: Terms) -> Contradiction | None:
     if terms.min_tokens:
         # Some engines ignore stop strings until the answer has its least length.
         return None
+    # Where the limit is looked at first, the token that reaches it may complete a stop string and hold more.
+    least = LONGEST_PIECE if answer.finish == "length" else 1
     for stop in terms.stop:
         at = answer.text.find(stop) if stop else -1
-        if 0 <= at < len(answer.text) - len(stop):
-            behind = len(answer.text) - len(stop) - at
+        behind = len(answer.text) - len(stop) - at
+        if at >= 0 and behind >= least:
             return Contradiction("past-stop", f"goes on for {behind} characters after the stop string {stop!r}")
     return None
 
@@ -193,7 +198,7 @@ def _no_end_token(answer: Completion, terms: Terms, decoded: str | None) -> Cont
     return None
 
 
-_SPELLED_END = regex.compile(r"(<\|[^<>\s]+\|>|<｜[^<>\s]+｜>|</s>|<eos>|<end_of_turn>|<\|?endoftext\|?>|\[EOS\])\s*\Z")
+_SPELLED_END = re.compile(r"(<\|[^<>\s]+\|>|<｜[^<>\s]+｜>|</s>|<eos>|<end_of_turn>|<\|?endoftext\|?>|\[EOS\])\s*\Z")
 """An end token at the end of a text: some servers spell it instead of leaving it out."""
 
 
@@ -234,24 +239,26 @@ def _other_text(answer: Completion, terms: Terms, decoded: str | None) -> Contra
 
 def _belongs(answer: Completion, terms: Terms, decoded: str) -> bool:
     """Whether a text is what its ids decode to, but for the end: an end token, a stop string, half a character."""
-    text, whole = _squeezed(answer.text), _squeezed(decoded)
-    if text == whole:
+    text = _plain(answer.text)
+    if text == _plain(decoded):
         return True
-    if answer.finish == "length" or not whole.startswith(text):
+    if answer.finish != "stop":
         return False
-    if answer.finish == "stop":
-        stops = (answer.stop,) if isinstance(answer.stop, str) else terms.stop
-        ends = [match.start() for stop in stops if stop for match in regex.finditer(regex.escape(stop), decoded)]
-        return any(_squeezed(decoded[:end]) == text for end in ends)
-    return _END_TOKEN.fullmatch(whole[len(text) :]) is not None
+    stops = (answer.stop,) if isinstance(answer.stop, str) else terms.stop
+    ends = [match.start() for stop in stops if stop for match in re.finditer(re.escape(stop), decoded)]
+    return any(_plain(decoded[:end]) == text for end in ends)
 
 
-_END_TOKEN = regex.compile(r"<.*>|\[.*\]")
-"""How end tokens are spelled, should the detokenizer spell them: ``</s>``, ``<|im_end|>``, ``[EOS]``."""
+_SPECIAL = re.compile(r"<[^<>\s]{1,40}>|\[/?[A-Z_]{2,20}\]")
+"""Spellings of special tokens, which a server may leave out of a text that its detokenizer gives them in."""
+
+
+def _plain(text: str) -> str:
+    """Without what detokenizers treat differently: white space, special tokens, parts of a character at either end."""
+    return _SPECIAL.sub("", _squeezed(text)).strip(REPLACEMENT)
 
 
 def _squeezed(text: str) -> str:
-    """Without what detokenizers treat differently: white space, and parts of a character at either end."""
     return "".join(text.split()).strip(REPLACEMENT)
 
 

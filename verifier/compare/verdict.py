@@ -131,14 +131,15 @@ def comparison_valid(case: Case) -> Ruling | None:
     if same_answer(case.ref, case.spec) or _is_cleared(case):
         return None
     side: Fault = "speculation" if case.sent == counted[0] else "reference"
-    who, told = ("speculative server", counted[1]) if side == "speculation" else ("reference", counted[0])
-    return Ruling(
-        "diverged",
-        "cross-talk" if side == "speculation" and case.neighbour else "prompt-differs",
-        side,
-        f"Both servers were sent the same {case.sent} prompt tokens, but the {who} counts {told}: it answered another "
-        f"prompt{_named(case)}.",
-    )
+    who, count = ("speculative server", counted[1]) if side == "speculation" else ("reference", counted[0])
+    head = f"Both servers were sent the same {case.sent} prompt tokens, but the {who} counts {count}: it"
+    if side == "speculation" and not case.neighbour and not any(map(beyond, case.splits)):
+        return Ruling(
+            "diverged", "prompt-differs", "undetermined", f"{head} answered another prompt, or counts them wrongly."
+        )
+    cause: Cause = "cross-talk" if side == "speculation" and case.neighbour else "prompt-differs"
+    named = f", {case.neighbour!r}" if cause == "cross-talk" else ""
+    return Ruling("diverged", cause, side, f"{head} answered another prompt{named}.")
 
 
 def identical(case: Case) -> Ruling | None:
@@ -313,10 +314,6 @@ def cross_talk(case: Case) -> Ruling | None:
         f"The speculative answer is the reference's answer to another prompt, {case.neighbour!r}"
         + (", and the reference would not give it to this one." if proven else "; no evidence rules out a near-tie."),
     )
-
-
-def _named(case: Case) -> str:
-    return f", {case.neighbour!r}" if case.neighbour else ""
 
 
 def wrong_token(case: Case) -> Ruling | None:
