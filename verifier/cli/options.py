@@ -45,6 +45,12 @@ def chosen(function: F) -> F:
 def judged(function: F) -> F:
     """The options by which answers are judged; `judging` makes settings of them."""
     for decorate in (
+        option(
+            "--min-acceptance",
+            type=click.FloatRange(1),
+            metavar="LENGTH",
+            help="Fail (exit code 3) when the acceptance length, in tokens per decode step, is lower or unknown.",
+        ),
         option("--allow", multiple=True, metavar="NAME", help="A class, cause or fault that is excused; wins."),
         option("--fail-on", multiple=True, metavar="NAME", help="A class, cause or fault that fails the run."),
         option(
@@ -68,12 +74,23 @@ def judged(function: F) -> F:
 
 
 def judging(
-    *, score: str, tolerance: float | None, policy: str, fail_on: tuple[str, ...], allow: tuple[str, ...]
+    *,
+    score: str,
+    tolerance: float | None,
+    policy: str,
+    fail_on: tuple[str, ...],
+    allow: tuple[str, ...],
+    min_acceptance: float | None,
 ) -> dict[str, Any]:
     """Settings of the options that `judged` adds."""
     from verifier.policy import Policy
 
-    return {"score": score, "tolerance": tolerance, "policy": Policy.of(policy, fail_on=fail_on, allow=allow)}
+    return {
+        "score": score,
+        "tolerance": tolerance,
+        "policy": Policy.of(policy, fail_on=fail_on, allow=allow),
+        "min_acceptance": min_acceptance,
+    }
 
 
 def given(context: click.Context) -> frozenset[str]:
