@@ -12,7 +12,7 @@ from verifier.compare.degeneration import Sign, degeneration
 from verifier.compare.evidence import within
 from verifier.compare.fingerprints import LOSSY_SWITCH
 from verifier.compare.shaping import broken_promise, shaping
-from verifier.compare.speed import acceptance_length, accepted_in_a_loop, decode_speed
+from verifier.compare.speed import acceptance_length, accepted_in_a_loop, contradiction, decode_speed
 from verifier.compare.structure import Structure, structure
 from verifier.compare.tolerance import floor_of
 from verifier.compare.verdict import Case, decide, same_answer
@@ -310,6 +310,8 @@ def notes_on_parameters(
 
 def notes_on_drafts(spec: Completion) -> tuple[str, ...]:
     """What is worth knowing about an answer's draft counters."""
+    if problem := contradiction(spec):
+        return (f"Its draft counters are impossible and are not used: {problem}.",)
     if accepted_in_a_loop(spec):
         return ("Every draft was accepted, in an answer that is a loop: its acceptance length says nothing.",)
     return ()

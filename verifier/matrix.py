@@ -33,7 +33,8 @@ GRAVEST = (1, 4, 3, 2)
 
 class Row(Struct, frozen=True):
     """One method in one category. ``acceptance_length`` is tokens per decode step, pooled over the answers. Speeds are
-    decode tokens a second, of answers that agree; ``speed_up`` is their ratio. ``exact_share`` is of the prompts that were answered. ``None`` where nothing is known."""
+    decode tokens a second, of answers that agree; ``speed_up`` is their ratio. ``exact_share`` is of the prompts that
+    were answered. ``None`` where nothing is known."""
 
     method: str
     category: str

@@ -383,9 +383,9 @@ class Comparison(Struct, frozen=True, tag="comparison", omit_defaults=True):
 class Drafts(Struct, frozen=True, tag="drafts", omit_defaults=True):
     """What a server's own counters grew by while it answered a pass: all traffic on it, not only ours.
 
-    ``per_position[i]`` counts accepted drafts at position i of a draft, where the engine tells. ``answers`` of ours came
-    meanwhile, with ``tokens`` in them: fewer than the run holds where it was interrupted. Files of earlier versions
-    lack both.
+    ``per_position[i]`` counts accepted drafts at position i of a draft, where the engine tells. ``answers`` is how many
+    of ours came meanwhile, with ``tokens`` in them: fewer than the run holds where it was interrupted. Files of earlier
+    versions lack both.
     """
 
     arm: Arm

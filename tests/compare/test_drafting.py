@@ -309,12 +309,12 @@ def test_whatever_a_sound_server_does_its_counters_fit(
 ) -> None:
     """Steps that draft so many and accept some of them, until the answer is as long as it may be."""
     tokens, drafts, accepted, verified = 1, 0, 0, 0
-    for number, taken in steps:
+    for wanted, right in steps:
         if tokens >= limit:
             break
         # Where steps are not counted, drafts stay within the limit, as llama.cpp's do.
-        number = number if by_step or finish != "length" else min(number, limit - tokens - 1)
-        taken = min(number, taken)
+        number = wanted if by_step or finish != "length" else min(wanted, limit - tokens - 1)
+        taken = min(number, right)
         drafts, accepted, verified = drafts + number, accepted + taken, verified + (number > 0)
         tokens += 1 + taken
     one = answer(Speculation(drafts, accepted, verified if by_step else None), min(tokens, limit), finish=finish)

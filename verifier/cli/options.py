@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,12 +43,20 @@ def chosen(function: F) -> F:
     return function
 
 
+def _finite(_: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """NaN and infinity pass click's own limits, and nothing can be compared with them."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter("it must be a finite number.", param=parameter)
+    return value
+
+
 def judged(function: F) -> F:
     """The options by which answers are judged; `judging` makes settings of them."""
     for decorate in (
         option(
             "--min-acceptance",
             type=click.FloatRange(1),
+            callback=_finite,
             metavar="LENGTH",
             help="Fail (exit code 3) when the acceptance length, in tokens per decode step, is lower or unknown.",
         ),

@@ -94,8 +94,8 @@ class Course:
         return [
             Finding(
                 "acceptance-collapsed",
-                f"Acceptance collapsed {where}: {part.rate:.0%} of the drafted tokens were accepted there, {rest.rate:.0%} "
-                "elsewhere. This costs speed; it is not a difference in the answers.",
+                f"Acceptance collapsed {where}: {part.rate:.0%} of the drafted tokens were accepted there, "
+                f"{rest.rate:.0%} elsewhere. This costs speed; it is not a difference in the answers.",
                 "warning",
                 arm="spec",
             )

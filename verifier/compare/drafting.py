@@ -1,8 +1,8 @@
 """Whether drafts were verified, and in how many answers. Pure; memory does not grow with the prompts.
 
-Equal answers say something about speculation only where it was at work. Most engines count drafts by answer: the share of
-answers in which drafts were verified is then known, and a verdict holds for those. Others count for the whole server:
-how many of the tokens came from verify steps is all that can be known then.
+Equal answers say something about speculation only where it was at work. Most engines count drafts by answer: the share
+of answers in which drafts were verified is then known, and a verdict holds for those. Others count for the server as a
+whole: what share of the tokens came from verify steps is all that can be known then.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from verifier.compare.speed import Acceptance, contradiction, decode_steps, deco
 from verifier.records import Completion, DraftedAnswers, Drafts, Finding
 
 PROVEN_SHARE = 0.5
-"""The least share of answers (of those long enough) in which drafts must have been verified. A model that drafts does so
-in every answer, and the lookups that were recorded did in all answers of 128 tokens; but a lookup may rightly find
-nothing in a text without repetitions, so that more than half would be too much to ask."""
+"""The least share of answers (of those long enough) in which drafts must have been verified. A model drafts in every
+answer, and the recorded lookups did in all answers of 128 tokens. But a lookup may rightly find nothing in a text
+without repetitions, so that more than half would be too much to ask."""
 
 VERIFIED_TOKENS = {True: 0.5, False: 0.2}
 """The least share of decoded tokens that must come from verify steps, by whether a model drafts (all of them then do).
@@ -141,8 +141,16 @@ class Drafting:
         return impossible(server.drafted, server.accepted, server.verify_steps, decoded, answers=answers)
 
     @property
+    def _is_lower_bound(self) -> bool:
+        """Whether the answers tell only what was accepted, as TensorRT-LLM's do, and the server's totals agree on that:
+        what it drafted beyond was rejected."""
+        return self.server is not None and self.rejecting == 0 and self.server.accepted <= self.accepted * MIXED
+
+    @property
     def _is_mixed(self) -> bool:
-        return self.server is not None and self.server.drafted > self.drafted * MIXED and self.verified > 0
+        """Whether the server answered others as well meanwhile."""
+        more = self.server is not None and self.server.drafted > self.drafted * MIXED and self.verified > 0
+        return more and not self._is_lower_bound
 
     def length(self) -> float | None:
         """Acceptance length of the run; see `verifier.compare.speed`. ``None`` where it is unknown."""
@@ -189,11 +197,7 @@ class Drafting:
         problem = problem or ("" if self.by_answer else self._server_problem())
         if problem:
             return f"The speculative server's draft counters are impossible, so they prove nothing: {problem}."
-        server = self.server
-        drafted, accepted = (self.drafted, self.accepted) if self.by_answer or server is None else (
-            server.drafted,
-            server.accepted,
-        )
+        drafted, accepted = self._totals()
         if not drafted:
             return "The speculative server drafted nothing: what was compared is two servers without speculation."
         if not accepted:
@@ -202,17 +206,25 @@ class Drafting:
             return "No draft token was rejected, so the rejecting side of the verify step was never tested."
         return self._too_few() if self.by_answer else self._too_few_tokens()
 
+    def _totals(self) -> tuple[int, int]:
+        """Drafted and accepted tokens, from the better source."""
+        if self.server is not None and (not self.by_answer or (self.verified and self._is_lower_bound)):
+            return max(self.drafted, self.server.drafted), max(self.accepted, self.server.accepted)
+        return self.drafted, self.accepted
+
     def _too_few(self) -> str:
         if self.verified >= PROVEN_SHARE * self.eligible:
             return ""
+        short = self.answers - self.eligible
+        long = f" ({short} {'was' if short == 1 else 'were'} too short for drafts)" if short else ""
         if self.by_model:
             return (
-                f"Speculation was inactive in {self.eligible - self.verified} of {self.eligible} answers that were "
-                "long enough for drafts, so nothing is proven about most of them. See the server's log."
+                f"Speculation was inactive in {self.answers - self.verified} of {self.answers} answers{long}, so "
+                "nothing is proven about most of them. See the server's log."
             )
         return (
-            f"Drafts were verified in only {self.verified} of {self.eligible} answers that were long enough for them, "
-            f"so nothing is proven about most of them. {ELSEWHERE}"
+            f"Drafts were verified in only {self.verified} of {self.answers} answers{long}, so nothing is proven about "
+            f"most of them. {ELSEWHERE}"
         )
 
     def _too_few_tokens(self) -> str:

@@ -1,7 +1,7 @@
 """What speculation gave: acceptance length and decode speed. Pure arithmetic on counters and clocks.
 
-There is one definition of acceptance length, for an answer, a category and a run: 1 + accepted / all decode steps, steps
-without a draft included. Tokens per verify step, which leave those out, have a name of their own.
+There is one definition of acceptance length, for an answer, a category and a run: 1 + accepted / all decode steps,
+steps without a draft included. Tokens per verify step, which leave those out, have a name of their own.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ def missed_acceptance(length: float | None, least: float | None) -> str:
         return ""
     if length is None:
         return f"The acceptance length is unknown, and at least {least:g} was asked for."
-    return f"The acceptance length, {length:g}, is below the {least:g} asked for." if length < least else ""
+    return f"The acceptance length, {length:g}, is below the {least:g} asked for." if not length >= least else ""
 
 
 def _answers(count: int) -> str:
