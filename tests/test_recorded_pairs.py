@@ -110,7 +110,7 @@ def widest_gaps(reference: str, speculative: str) -> list[tuple[float, float]]:
             return None
         meta = scored["meta_info"]
         rows = zip(meta["input_top_logprobs"], meta["input_token_logprobs"], strict=True)
-        return max(max(0.0, top[0][0] - own[0]) for top, own in list(rows)[len(prompt) :])
+        return max(max(0.0, float(top[0][0] - own[0])) for top, own in list(rows)[len(prompt) :])
 
     pairs = []
     for index, (ref, spec) in enumerate(zip(bodies(reference, "seq1"), bodies(speculative, "seq1"), strict=True)):

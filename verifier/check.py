@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from verifier.capture import capture, other_renderings, render, run_all
+from verifier.capture import Pass, capture, other_renderings, render, run_all
+from verifier.compare.collapse import Course
 from verifier.compare.fingerprints import changed_fingerprint, compare_fingerprints
+from verifier.compare.speed import generated
 from verifier.compare.suite import Tally
 from verifier.errors import ServerError, StoreError
 from verifier.events import (
@@ -31,6 +33,7 @@ from verifier.judging import Judge, is_open
 from verifier.pairs import without_effect
 from verifier.plan import Plan
 from verifier.pooling import FEWEST, Suspects
+from verifier.prompts import Prompts
 from verifier.records import (
     Arm,
     Comparison,
@@ -75,6 +78,7 @@ class Check:
         self.judge = Judge(
             self.plan, self.store, self.speculative, self.reference, self._note, self.recorded, self._wait
         )
+        self.tally.least_acceptance = self.plan.min_acceptance
 
     async def run(self) -> Summary:
         """All stages; returns what is also the last record of the file."""
@@ -178,12 +182,11 @@ class Check:
             await run_all(passes)
 
     async def _passes(self, server: Server, arm: Arm) -> None:
-        before = await server.counters() if arm == "spec" else None
         for job in self.plan.passes(arm):
-            await capture(server, job, self.plan.prompts, self.store, self._settle)
-        after = await _counters_still(server) if before is not None else None
-        if before is not None and after is not None and after.drafted > before.drafted:
-            self.store.append(grown(arm, before, after))
+            if arm == "spec":
+                await capture_counted(server, job, self.plan.prompts, self.store, self._settle)
+            else:
+                await capture(server, job, self.plan.prompts, self.store, self._settle)
 
     def _settle(self, event: Event) -> None:
         """Pass an event on, and give the verdict at once where an answer completed a prompt that needs no evidence."""
@@ -234,14 +237,29 @@ class Check:
             self.tally.add_finding(finding)
         for drafts in self.store.drafts:
             self.tally.add_drafts(drafts)
+        self.tally.drafting.method = self._method()
         self.tally.measurement = self.store.measurement
         self.tally.rates.other_shape = bool(self.plan.noise_concurrency)
-        for finding in [*self.tally.findings(), *without_effect(self.store, self.plan.prompts)]:
+        by_pairs = without_effect(self.store, self.plan.prompts)
+        for finding in [*self.tally.findings(), *self._collapses(), *by_pairs]:
             self._note(finding)
         summary = self.tally.summary()
         self.store.append(summary)
         self.emit(Finished(summary))
         return summary
+
+    def _method(self) -> str | None:
+        """How the speculative server says that it speculates."""
+        spec = self.store.servers.get("spec")
+        told = spec.fingerprint.speculation if spec else None
+        return told.method if isinstance(told, SpeculationSettings) else None
+
+    def _collapses(self) -> list[Finding]:
+        """Where acceptance broke down, in the order of asking."""
+        course = Course(len(self.plan.prompts))
+        for prompt in self.plan.prompts:
+            course.add(prompt.category, self.store.completion("spec", prompt.id))
+        return course.findings()
 
     def _note(self, finding: Finding) -> None:
         if finding not in self.store.findings:
@@ -258,6 +276,28 @@ async def _counters_still(server: Server) -> Counters | None:
         return await server.counters()
     except ServerError:
         return None
+
+
+async def capture_counted(server: Server, job: Pass, prompts: Prompts, store: Store, emit: Handler) -> None:
+    """`capture`, and store what the server's own draft counters grew by meanwhile."""
+    answers = tokens = 0
+
+    def count(event: Event) -> None:
+        nonlocal answers, tokens
+        if isinstance(event, Answered):
+            answers += 1
+            tokens += generated(event.completion)
+        emit(event)
+
+    before = await server.counters()
+    await capture(server, job, prompts, store, count)
+    after = await _counters_still(server) if before is not None else None
+    if before is None or after is None:
+        return
+    drafts = structs.replace(grown(job.arm, before, after), answers=answers, tokens=tokens)
+    # A speculative server that drafted nothing is worth a record; a reference is not expected to.
+    if drafts.drafted > 0 or (job.arm == "spec" and drafts.drafted == 0 and answers):
+        store.append(drafts)
 
 
 def grown(arm: Arm, before: Counters, after: Counters) -> Drafts:
@@ -301,7 +341,8 @@ async def record(server: Server, plan: Plan, store: Store, emit: Handler) -> int
     await render(server, "ref", plan.prompts, store, emit)
     askable = without(plan.prompts, unrenderable(store, plan.prompts))
     for job in plan.passes("ref"):
-        await capture(server, job, askable, store, emit)
+        # `compare` may take the first answers for those of a speculative server, and then needs what it counted.
+        await (capture_counted if job.run == 0 else capture)(server, job, askable, store, emit)
     judge = Judge(plan, store, None, server, lambda finding: emit(Found(finding)), wait=lambda why: emit(Waiting(why)))
     await judge.measure()
     left_out = refused(store, plan.prompts)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct, field
@@ -53,6 +53,7 @@ class CheckEntry(Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: int | None = None
     ref_runs: int | None = None
     allow_mismatch: tuple[str, ...] | None = None
+    min_acceptance: Annotated[float, msgspec.Meta(ge=1)] | None = None
     timeout: float | None = None
     out: str | None = None
 

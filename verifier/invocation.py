@@ -30,7 +30,7 @@ UNREPEATED = frozenset({"json", "quiet", "out", "fresh"})
 
 PROMPT_CHOICE = frozenset({"prompts", "category", "language", "tag", "ids", "sample", "seed"})
 ASKING = frozenset({"max_tokens", "concurrency", "ref_runs", "noise_concurrency", "timeout"})
-JUDGING = frozenset({"score", "tolerance", "policy"})
+JUDGING = frozenset({"score", "tolerance", "policy", "min_acceptance"})
 TAKES: Mapping[Command, frozenset[str]] = {
     "check": PROMPT_CHOICE | ASKING | JUDGING | {"spec", "ref", "golden", "strict_golden", "one_at_a_time"}
     | {"allow_mismatch"},

@@ -33,8 +33,9 @@ GRAVEST = (1, 4, 3, 2)
 
 
 class Row(Struct, frozen=True):
-    """One method in one category. Speeds are decode tokens a second, of answers that agree; ``speed_up`` is their
-    ratio. ``exact_share`` is of the prompts that were answered. ``None`` where nothing is known."""
+    """One method in one category. ``acceptance_length`` is tokens per decode step, pooled over the answers. Speeds are
+    decode tokens a second, of answers that agree; ``speed_up`` is their ratio. ``exact_share`` is of the prompts that
+    were answered. ``None`` where nothing is known."""
 
     method: str
     category: str
@@ -197,7 +198,7 @@ def rows(outcome: Outcome) -> list[Row]:
     with Run(Path(outcome.run)) as run:
         measuring = Measuring()
         for comparison in run.comparisons():
-            measuring.add(comparison, None)
+            measuring.add(comparison, run.completion("spec", comparison.prompt_id))
         summary = run.summary
         measures = measuring.result(summary)
     assert summary is not None  # noqa: S101 - it has a verdict

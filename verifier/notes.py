@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from verifier.compare.degeneration import Sign
 from verifier.compare.self_consistency import Contradiction, Terms, usage_defects
 from verifier.compare.shaping import broken_promise
-from verifier.compare.speed import accepted_in_a_loop
+from verifier.compare.speed import accepted_in_a_loop, contradiction
 from verifier.compare.structure import Structure
 from verifier.compare.verdict import first_difference
 from verifier.records import Completion, Prompt
@@ -48,6 +48,8 @@ def notes_on_parameters(
 
 def notes_on_drafts(spec: Completion) -> tuple[str, ...]:
     """What is worth knowing about an answer's draft counters."""
+    if problem := contradiction(spec):
+        return (f"Its draft counters are impossible and are not used: {problem}.",)
     if accepted_in_a_loop(spec):
         return ("Every draft was accepted, in an answer that is a loop: its acceptance length says nothing.",)
     return ()

@@ -23,6 +23,7 @@ class Plan:
     and the last is asked for logprobs when there is more than one. ``noise_concurrency`` adds a pass at another batch
     shape, 0 adds none. ``one_at_a_time`` keeps one server idle while the other works, for two servers on one device.
     ``score`` says which answers the reference is asked about, ``tolerance`` (nats) overrides the measured one.
+    ``min_acceptance`` is the acceptance length (tokens per decode step) below which the run fails.
     """
 
     prompts: Prompts
@@ -36,6 +37,7 @@ class Plan:
     score: Score = "differing"
     tolerance: float | None = None
     policy: Policy = field(default_factory=Policy)
+    min_acceptance: float | None = None
 
     def passes(self, arm: Arm) -> list[Pass]:
         """The passes of one arm, in order."""

@@ -168,6 +168,9 @@ def _keep(golden: Run, plan: Plan, store: Store) -> None:
         store.append(golden.servers["ref"])
     if golden.measurement is not None and store.measurement is None:
         store.append(golden.measurement)
+    for drafts in golden.drafts:
+        if drafts not in store.drafts:
+            store.append(drafts)
     digests = {prompt.id: prompt.digest for prompt in plan.prompts}
     for prompt_id in golden.prompt_ids():
         rendering = golden.rendering(prompt_id)

@@ -413,7 +413,9 @@ class Comparison(Struct, frozen=True, tag="comparison", omit_defaults=True):
 class Drafts(Struct, frozen=True, tag="drafts", omit_defaults=True):
     """What a server's own counters grew by while it answered a pass: all traffic on it, not only ours.
 
-    ``per_position[i]`` counts accepted drafts at position i of a draft, where the engine tells.
+    ``per_position[i]`` counts accepted drafts at position i of a draft, where the engine tells. ``answers`` is how many
+    of ours came meanwhile, with ``tokens`` in them: fewer than the run holds where it was interrupted. Files of earlier
+    versions lack both.
     """
 
     arm: Arm
@@ -421,6 +423,8 @@ class Drafts(Struct, frozen=True, tag="drafts", omit_defaults=True):
     accepted: int
     verify_steps: int | None = None
     per_position: dict[int, int] = field(default_factory=dict)
+    answers: int | None = None
+    tokens: int | None = None
 
 
 class Finding(Struct, frozen=True, tag="finding", omit_defaults=True):
@@ -467,8 +471,22 @@ class Statistics(Struct, frozen=True, omit_defaults=True):
     smallest_token_rate: float | None = None
 
 
+class DraftedAnswers(Struct, frozen=True):
+    """In how many of ``answers`` drafts were verified, and in how many of those some were accepted or rejected."""
+
+    answers: int
+    verified: int
+    accepted: int
+    rejected: int
+
+
 class Summary(Struct, frozen=True, tag="summary", omit_defaults=True):
-    """Last line of a run. ``complete`` is False when some prompt has no verdict because a server failed."""
+    """Last line of a run. ``complete`` is False when some prompt has no verdict because a server failed.
+
+    ``acceptance_length`` is tokens per decode step, the bonus token and steps without a draft included;
+    ``tokens_per_verify_step`` leaves those steps out, and is known only where an engine counts verify steps.
+    ``min_acceptance`` is the acceptance length that was asked for.
+    """
 
     verdict: SuiteVerdict
     complete: bool
@@ -484,6 +502,10 @@ class Summary(Struct, frozen=True, tag="summary", omit_defaults=True):
     """How many answers the reference repeated exactly, of how many asked twice."""
     statistics: Statistics | None = None
     policy: str = "lossless"
+    tokens_per_verify_step: float | None = None
+    drafting: DraftedAnswers | None = None
+    """``None`` where the engine does not count drafts by answer."""
+    min_acceptance: float | None = None
 
 
 Record = (

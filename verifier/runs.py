@@ -46,6 +46,7 @@ def plan_of(settings: Settings, golden: Run | None = None) -> Plan:
         score=settings.score,
         tolerance=settings.tolerance,
         policy=settings.policy,
+        min_acceptance=settings.min_acceptance,
         one_at_a_time=settings.one_at_a_time,
         allow_mismatch=settings.allow_mismatch,
     )

@@ -6,6 +6,7 @@ Command line, pytest plugin and demo all come through here, so that they cannot 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ import msgspec
 
 from verifier import invocation
 from verifier.check import Check, copy_golden
+from verifier.compare.fingerprints import LOSSY_SWITCH, SERVER_CHANGED
+from verifier.compare.speed import generated
 from verifier.connections import api_key, connected
 from verifier.errors import StoreError
 from verifier.golden import Run, Store
 from verifier.plan import Plan
 from verifier.recording import record
-from verifier.records import Arm, Finding, Rendering, ServerRecord, Summary
+from verifier.records import Arm, Drafts, Finding, Rendering, ServerRecord, Summary
 from verifier.runs import (
     REPORT_FILE,
     RUN_FILE,
@@ -82,6 +85,7 @@ async def _compare(settings: Settings, reference: Path, speculative: Path, displ
         with Store(folder / RUN_FILE, new_header("check", plan.prompts, options, made_by)) as store:
             display.opened(store.path, resumed=False)
             copy_golden(a, plan, store)
+            _copy_findings(a, "ref", store, "ref")
             _copy_speculative(b, plan, store)
             summary = await Check(plan, store, None, None, display, recorded=b).run()
             return report(store, summary, display)
@@ -127,10 +131,38 @@ def _copy_speculative(source: Run, plan: Plan, store: Store) -> None:
                     prompt_id=prompt.id,
                 )
             )
+    for drafts in _drafts(source, arm):
+        store.append(drafts)
+    _copy_findings(source, arm, store, "spec")
     if not found:
         raise StoreError(
             f"{source.path} answers no prompt of {plan.prompts.name!r}.", "Record both files with the same prompt set."
         )
+
+
+def _copy_findings(source: Run, arm: Arm, store: Store, to: Arm) -> None:
+    """Copy what was noticed about a server that a verdict depends on."""
+    for finding in source.findings:
+        changed = finding.name == SERVER_CHANGED and finding.arm == arm
+        if changed or (finding.name == LOSSY_SWITCH and to == "spec"):
+            store.append(msgspec.structs.replace(finding, arm=to))
+
+
+def _drafts(source: Run, arm: Arm) -> Iterator[Drafts]:
+    """What the server's own counters grew by, as those of the speculative server.
+
+    Files of earlier versions do not say to which answers that belongs: it is to all of the file, of which fewer may be
+    compared now.
+    """
+    of_arm = [drafts for drafts in source.drafts if drafts.arm == arm]
+    if any(drafts.tokens is None for drafts in of_arm):
+        every = (source.completion(arm, prompt_id) for prompt_id in source.prompt_ids())
+        lengths = [generated(completion) for completion in every if completion is not None]
+        whole = msgspec.structs.replace(of_arm[0], answers=len(lengths), tokens=sum(lengths))
+        rest = (msgspec.structs.replace(drafts, answers=0, tokens=0) for drafts in of_arm[1:])
+        of_arm = [whole, *rest]
+    for drafts in of_arm:
+        yield msgspec.structs.replace(drafts, arm="spec")
 
 
 def _sent(rendering: Rendering) -> tuple[Any, ...]:

@@ -42,6 +42,7 @@ class Settings:
     score: Score = "differing"
     tolerance: float | None = None
     policy: Policy = field(default_factory=Policy)
+    min_acceptance: float | None = None
     allow_mismatch: frozenset[str] = field(default_factory=frozenset)
     timeout: float = 600.0
     out: Path = Path("reports")

@@ -16,4 +16,4 @@ def test_speculation_keeps_greedy_output(result):
 
 def test_drafts_are_worth_it(result):
     if result.summary.acceptance_length <= 1:
-        pytest.fail("a verify step gives no more than one token")
+        pytest.fail("a decode step gives no more than one token")

@@ -153,8 +153,9 @@ def test_speeds_are_of_equal_answers_only() -> None:
     assert (summary.ref_speed, summary.spec_speed) == (10.0, 10.0)
 
 
-def test_acceptance_length_with_counted_steps_is_one_and_accepted_by_steps() -> None:
-    assert acceptance_length(answer(accepted=6, steps=4)) == pytest.approx(2.5)
+def test_acceptance_length_is_one_and_accepted_by_all_steps() -> None:
+    # 20 tokens came from steps and 6 of them were drafts: 14 steps, of which 4 had a draft.
+    assert acceptance_length(answer(accepted=6, steps=4)) == pytest.approx(1 + 6 / 14)
 
 
 def test_acceptance_length_without_counted_steps_leaves_out_the_first_token() -> None:

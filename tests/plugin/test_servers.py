@@ -104,3 +104,18 @@ def test_an_address_with_a_password_is_refused_unseen(project: pytest.Pytester, 
     )
     result.assert_outcomes(errors=4)
     assert "hunter2" not in result.stdout.str().replace(" ".join(map(str, result.outlines[:1])), "")
+
+
+def test_a_least_acceptance_that_is_missed_fails_the_suite_and_no_prompt(
+    project: pytest.Pytester, pair: MakePair
+) -> None:
+    two = pair("sglang")
+    project.runpytest_inprocess(*two.arguments, "--lossless-min-acceptance=1.5").assert_outcomes(passed=4)
+    result = project.runpytest_inprocess(*two.arguments, "--lossless-min-acceptance=50")
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines(["*is below the 50 asked for*"])
+
+
+def test_a_least_acceptance_must_be_a_number(project: pytest.Pytester) -> None:
+    result = project.runpytest_inprocess("--lossless-min-acceptance=many")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR

@@ -84,15 +84,20 @@ class Built:
     def pieces(self) -> dict[int, str]:
         return {number: piece for piece, number in self.ids.items()}
 
-    def completion(self, prompt_id: str, arm: Arm, text: str, *, ids: bool = True, run: int = 0) -> Completion:
+    def completion(
+        self, prompt_id: str, arm: Arm, text: str, *, ids: bool = True, run: int = 0, acceptance: float = 3.0
+    ) -> Completion:
+        """An answer whose draft counters come as near to an acceptance length as its tokens allow."""
         tokens = self.tokens(text)
+        steps = max(1, round((len(tokens) - 1) / acceptance))
+        accepted = max(0, len(tokens) - 1 - steps)
         top = None
         if self.logprobs and arm == "ref":
             top = tuple((TokenLogprob(token, -0.1), TokenLogprob(token + 1, -2.5)) for token in tokens)
         return Completion(
             prompt_id, arm, run, "0" * 16, text, "eos", tokens if ids else None,
             prompt_tokens=40, completion_tokens=len(tokens), timing=Timing(1.0, 0.1, 0.9),
-            speculation=Speculation(30, 20, 10) if arm == "spec" else None, top=top,
+            speculation=Speculation(accepted + 10, accepted, steps) if arm == "spec" else None, top=top,
         )  # fmt: skip
 
     def prompt(
@@ -117,7 +122,7 @@ class Built:
         spec = ref if spec is None else spec
         self.add(Rendering(prompt_id, "0" * 16, self.tokens(asked), asked))
         self.add(self.completion(prompt_id, "ref", ref, ids=ids))
-        self.add(self.completion(prompt_id, "spec", spec, ids=ids))
+        self.add(self.completion(prompt_id, "spec", spec, ids=ids, acceptance=acceptance or 3.0))
         sides = [
             Answer(text, self.tokens(text) if ids else None, pieces_of(text) if ids and know_pieces else None)
             for text in (ref, spec)

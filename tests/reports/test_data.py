@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.reports import builder
+from verifier.compare.speed import Acceptance
 from verifier.golden import Run
 from verifier.records import Comparison, Parameters, Prompt, Rendering
 from verifier.reports import data
@@ -49,7 +50,7 @@ def test_servers_are_compared_field_by_field(sample: Run) -> None:
 
 def test_what_the_summary_says_beyond_the_counts_is_named_in_words(sample: Run, golden: Run) -> None:
     assert data.overview(sample).details == {
-        "acceptance length, tokens per verify step": 3.1,
+        "acceptance length, tokens per decode step": 3.1,
         "reference, decode tokens per second": 42.0,
         "speculative, decode tokens per second": 101.5,
     }
@@ -85,7 +86,17 @@ def test_speeds_count_only_where_the_answers_agree(sample: Run) -> None:
     rows = {row.category: row for row in data.overview(sample).measures.categories}
     assert rows["prose"].spec_speed is None
     assert rows["code"].spec_speed == 101.5
-    assert rows["prose"].acceptance_length == 2.1
+
+
+def test_acceptance_of_a_category_is_pooled_over_its_answers(sample: Run) -> None:
+    pools: dict[str, Acceptance] = {}
+    for comparison in sample.comparisons():
+        spec = sample.completion("spec", comparison.prompt_id)
+        if spec is not None:
+            pools.setdefault(comparison.category, Acceptance()).add(spec)
+    rows = {row.category: row for row in data.overview(sample).measures.categories}
+    assert {name: pool.length for name, pool in pools.items()} == {name: rows[name].acceptance_length for name in pools}
+    assert (rows["prose"].acceptance_length or 0) > 1
 
 
 def test_only_the_largest_gaps_are_kept(tmp_path: Path) -> None:

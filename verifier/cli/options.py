@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -45,9 +46,23 @@ def chosen(function: F) -> F:
     return function
 
 
+def _finite(_: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """NaN and infinity pass click's own limits, and nothing can be compared with them."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter("it must be a finite number.", param=parameter)
+    return value
+
+
 def judged(function: F) -> F:
     """The options by which answers are judged; `judging` makes settings of them."""
     for decorate in (
+        option(
+            "--min-acceptance",
+            type=click.FloatRange(1),
+            callback=_finite,
+            metavar="LENGTH",
+            help="Fail (exit code 3) when the acceptance length, in tokens per decode step, is lower or unknown.",
+        ),
         option("--allow", multiple=True, metavar="NAME", help="A class, cause or fault that is excused; wins."),
         option("--fail-on", multiple=True, metavar="NAME", help="A class, cause or fault that fails the run."),
         option(
@@ -71,12 +86,23 @@ def judged(function: F) -> F:
 
 
 def judging(
-    *, score: str, tolerance: float | None, policy: str, fail_on: tuple[str, ...], allow: tuple[str, ...]
+    *,
+    score: str,
+    tolerance: float | None,
+    policy: str,
+    fail_on: tuple[str, ...],
+    allow: tuple[str, ...],
+    min_acceptance: float | None,
 ) -> dict[str, Any]:
     """Settings of the options that `judged` adds."""
     from verifier.policy import Policy
 
-    return {"score": score, "tolerance": tolerance, "policy": Policy.of(policy, fail_on=fail_on, allow=allow)}
+    return {
+        "score": score,
+        "tolerance": tolerance,
+        "policy": Policy.of(policy, fail_on=fail_on, allow=allow),
+        "min_acceptance": min_acceptance,
+    }
 
 
 def given(context: click.Context) -> frozenset[str]:

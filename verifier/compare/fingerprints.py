@@ -38,6 +38,9 @@ FIELDS: dict[str, tuple[str, Severity]] = {
 LOSSY_SWITCH = "lossy-switch"
 """Name of the finding that a server is set to accept tokens which its model would not have picked."""
 
+SERVER_CHANGED = "server-changed"
+"""Name of the finding that a server at the end of a run was not the one of its beginning."""
+
 ALLOWABLE = frozenset({*FIELDS, "speculation"})
 """Names that ``--allow-mismatch`` takes."""
 
@@ -85,7 +88,7 @@ def changed_fingerprint(before: Fingerprint, after: Fingerprint, arm: Arm) -> li
         f"The {side} changed during the run: {told}. It was restarted, or several servers stand behind its address; "
         "its answers are not all of one server."
     )
-    return [Finding("server-changed", message, severity="invalid" if grave else "warning", arm=arm)]
+    return [Finding(SERVER_CHANGED, message, severity="invalid" if grave else "warning", arm=arm)]
 
 
 def differs(name: str, ref: Any, spec: Any) -> bool:

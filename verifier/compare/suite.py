@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from verifier.compare.drafting import Drafting
 from verifier.compare.rates import Rates
 from verifier.compare.speed import generated
 from verifier.policy import Policy
@@ -12,9 +13,6 @@ from verifier.records import Arm, Comparison, Completion, Drafts, Failure, Findi
 
 STABLE_SHARE = 0.5
 """A reference that repeats fewer of its answers than this is no reference: nothing can be read off differences."""
-
-MIXED = 1.1
-"""A server's own count of drafts may be this much above that of our answers: it counts requests that failed as well."""
 
 
 PERMANENT = frozenset({"aborted", "empty", "no-template", "out-of-vocabulary", "parameter-refused", "too-large"})
@@ -41,15 +39,9 @@ class Tally:
     """Of those, the answers whose text differs too."""
     repeated: int = 0
     asked_twice: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    verify_steps: int = 0
-    counted_steps: bool = True
-    decoded: int = 0
-    run_drafted: int = 0
-    run_accepted: int = 0
-    run_steps: int = 0
-    drafts_known: bool = False
+    drafting: Drafting = field(default_factory=Drafting)
+    least_acceptance: float | None = None
+    """The acceptance length that was asked for; a run below it fails, whatever its verdict."""
     ref_clock: list[float] = field(default_factory=lambda: [0.0, 0.0])
     spec_clock: list[float] = field(default_factory=lambda: [0.0, 0.0])
     defects: Counter[str] = field(default_factory=Counter)
@@ -65,10 +57,7 @@ class Tally:
 
     def add_drafts(self, drafts: Drafts) -> None:
         """Take a server's own counters, which some engines give in place of counts by answer."""
-        self.run_drafted += drafts.drafted
-        self.run_accepted += drafts.accepted
-        self.run_steps += drafts.verify_steps or 0
-        self.drafts_known = True
+        self.drafting.add_drafts(drafts)
 
     def add_finding(self, finding: Finding) -> None:
         if finding.severity == "invalid":
@@ -109,25 +98,12 @@ class Tally:
             self.asked_twice += 1
             self.repeated += comparison.ref_repeats
         if spec is not None:
-            self._add_speculation(spec)
+            self.drafting.add(spec)
         if ref is not None and spec is not None and comparison.cls == "exact":
             for clock, completion in ((self.ref_clock, ref), (self.spec_clock, spec)):
                 if completion.timing is not None and completion.timing.decode:
                     clock[0] += generated(completion) - 1
                     clock[1] += completion.timing.decode
-
-    def _add_speculation(self, spec: Completion) -> None:
-        if spec.speculation is None:
-            return
-        self.drafts_known = True
-        self.drafted += spec.speculation.drafted
-        self.accepted += spec.speculation.accepted
-        if spec.speculation.verify_steps is None:
-            self.counted_steps = False
-        else:
-            self.verify_steps += spec.speculation.verify_steps
-        if spec.speculation.drafted:
-            self.decoded += generated(spec) - 1
 
     @property
     def total(self) -> int:
@@ -139,45 +115,23 @@ class Tally:
 
     @property
     def drafting_proven(self) -> bool:
-        """At least one draft token accepted and one rejected: the verify step was there and did its work."""
-        drafted, accepted = self._drafts()
-        return accepted > 0 and drafted > accepted
-
-    def _drafts(self) -> tuple[int, int]:
-        """Drafted and accepted: by answer where the engine counts so, since its totals hold other traffic as well."""
-        return (self.drafted, self.accepted) if self.drafted else (self.run_drafted, self.run_accepted)
+        """Whether drafts were accepted and rejected, in most of the answers: the verify step did its work there."""
+        return not self.drafting.unproven()
 
     def acceptance(self) -> float | None:
-        """Mean tokens a verify step over the run, as `speed.acceptance_length` counts them for one answer."""
-        if self.counted_steps and self.verify_steps:
-            return 1 + self.accepted / self.verify_steps
-        if self.run_steps:
-            return 1 + self.run_accepted / self.run_steps
-        steps = self.decoded - self.accepted
-        return self.decoded / steps if steps > 0 else None
+        """Acceptance length of the run: mean tokens per decode step, those without a draft included."""
+        return _rounded(self.drafting.length(), 3)
 
     def findings(self) -> list[Finding]:
-        """Defects of the counters, which say nothing about single answers."""
-        found = []
-        if self.accepted > self.drafted or self.run_accepted > self.run_drafted:
-            found.append(
-                Finding("impossible-counters", "The server counts more accepted than drafted.", "warning", arm="spec")
-            )
-        if self.drafted and self.run_drafted > self.drafted * MIXED:
-            found.append(
-                Finding(
-                    "mixed-traffic",
-                    f"The server drafted {self.run_drafted} tokens, {self.drafted} of them for us: others were asking "
-                    "it too, and batching with them changes greedy output.",
-                    "warning",
-                    arm="spec",
-                )
-            )
+        """Defects of answers and of drafting that are no difference."""
+        found = self.drafting.findings()
         for name, count in self.defects.items():
             message = f"{_answers(count)} of {self.total} came with wrong token counts. {self.defect_notes[name]}"
             found.append(Finding(name, message, "warning", arm="spec"))
         if self.total > self.classes["error"] and not self.drafting_proven:
             found.append(Finding("drafting-unproven", self._unproven(), "warning", arm="spec"))
+        if too_low := missed_acceptance(self.acceptance(), self.least_acceptance):
+            found.append(Finding("acceptance-too-low", too_low, "warning", arm="spec"))
         return found
 
     def summary(self) -> Summary:
@@ -185,15 +139,20 @@ class Tally:
         excess = self._blamed_by_number()
         verdict, sentence = self._verdict(excess)
         complete = self.classes["error"] == 0
+        code = self.policy.exit_code(verdict, failing=self.failing, excess=bool(excess), complete=complete)
+        too_low = missed_acceptance(self.acceptance(), self.least_acceptance)
         return Summary(
             verdict=verdict,
             complete=complete,
-            sentence=sentence,
+            sentence=_joined(sentence, too_low),
             counts={name: self.classes[name] for name in ("exact", "near-lossless", "diverged", "error")},
             causes=dict(sorted(self.causes.items())),
             faults=dict(sorted(self.faults.items())),
-            exit_code=self.policy.exit_code(verdict, failing=self.failing, excess=bool(excess), complete=complete),
-            acceptance_length=_rounded(self.acceptance(), 3),
+            exit_code=3 if too_low and code == 0 else code,
+            acceptance_length=self.acceptance(),
+            tokens_per_verify_step=_rounded(self.drafting.per_verify_step(), 3),
+            drafting=self.drafting.share(),
+            min_acceptance=self.least_acceptance,
             ref_speed=_speed(self.ref_clock),
             spec_speed=_speed(self.spec_clock),
             ref_repeats=(self.repeated, self.asked_twice) if self.asked_twice else None,
@@ -227,8 +186,8 @@ class Tally:
         if doubts:
             return "INCONCLUSIVE", " ".join(doubts)
         if self.differing:
-            return "NEAR-LOSSLESS", self._explained()
-        return "LOSSLESS", f"All {self.total} answers are the same, and drafts were verified."
+            return "NEAR-LOSSLESS", _joined(self._explained(), self._drafted())
+        return "LOSSLESS", self._same()
 
     def _doubts(self, *, is_stable: bool) -> list[str]:
         """Why nothing can be said for certain, as sentences, the most severe first."""
@@ -323,15 +282,32 @@ class Tally:
             tail = ": speculation changes answers at ties, more often than the reference does by itself; no fault."
         return head + tail
 
+    def _same(self) -> str:
+        """All answers are equal: for how many of them that says something about speculation."""
+        joint = ", and" if self.drafting.by_answer and self.drafting.verified == self.drafting.answers else ";"
+        return f"All {self.total} answers are the same{joint} drafts were verified {self.drafting.told()}."
+
+    def _drafted(self) -> str:
+        """For how many answers drafts are proven; empty where a policy lets them be unproven."""
+        if self.drafting.unproven():
+            return ""
+        return f"Drafts were verified {self.drafting.told(f'{self.drafting.answers} answers')}."
+
     def _unproven(self) -> str:
-        if not self.drafts_known:
-            return "The speculative server does not tell whether it drafted anything, so its speculation is unproven."
-        drafted, accepted = self._drafts()
-        if not drafted:
-            return "The speculative server drafted nothing: what was compared is two servers without speculation."
-        if not accepted:
-            return "No draft token was accepted, so the accepting side of the verify step was never tested."
-        return "No draft token was rejected, so the rejecting side of the verify step was never tested."
+        return self.drafting.unproven()
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
+
+
+def missed_acceptance(length: float | None, least: float | None) -> str:
+    """That an acceptance length is below the one asked for, or cannot be known, as a sentence; empty if it is not."""
+    if least is None:
+        return ""
+    if length is None:
+        return f"The acceptance length is unknown, and at least {least:g} was asked for."
+    return f"The acceptance length, {length:g}, is below the {least:g} asked for." if not length >= least else ""
 
 
 def _is_permanent(kind: str) -> bool:

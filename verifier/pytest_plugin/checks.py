@@ -170,6 +170,7 @@ class Checks:
             tolerance=self.option("tolerance"),
             score=self.option("score"),
             policy=self.policy(),
+            min_acceptance=self.option("min-acceptance"),
             one_at_a_time=told.get("one_at_a_time", self.option("one-at-a-time")),
             allow_mismatch=mismatch,
             timeout=told.get("timeout") or self.option("timeout"),

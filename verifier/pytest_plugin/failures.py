@@ -102,7 +102,7 @@ def _statistics(checked: Checked) -> Iterator[str]:
         repeated, twice = summary.ref_repeats
         yield f"the reference repeated {repeated} of {twice} answers"
     if summary.acceptance_length is not None:
-        yield f"acceptance length: {summary.acceptance_length:.2f} tokens a verify step"
+        yield f"acceptance length: {summary.acceptance_length:.2f} tokens per decode step"
     if summary.statistics is not None:
         yield from _rates(summary.statistics)
     for finding in checked.findings:

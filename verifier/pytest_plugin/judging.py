@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 
+from verifier.compare.suite import missed_acceptance
 from verifier.policy import Policy
 from verifier.pytest_plugin import failures
 from verifier.pytest_plugin.checks import Checked, Checks, Work
@@ -95,6 +96,9 @@ def of_suite(checked: Checked, policy: Policy) -> Outcome:
         return Outcome("failed", f"the golden has no answer to compare with for {len(checked.stale)} prompts", story)
     failing = sum(policy.fails(comparison) for comparison in checked.comparisons.values())
     code = policy.exit_code(summary.verdict, failing=failing, excess=_by_number(summary), complete=summary.complete)
+    if missed_acceptance(summary.acceptance_length, summary.min_acceptance) and code in {0, 3}:
+        # Asked for by name, so it is not skipped as inconclusive results are.
+        return Outcome("failed", line, story)
     kinds: dict[int, Kind] = {1: "failed", 3: "error" if summary.verdict == "INVALID" else "inconclusive", 4: "error"}
     if code == 0:
         return Outcome("passed" if summary.verdict == "LOSSLESS" else "tolerated", line)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TRUE = frozenset({"1", "true", "yes", "on"})
 FALSE = frozenset({"", "0", "false", "no", "off"})
-Kind = Literal["text", "words", "flag", "count", "seconds", "path", "nats"]
+Kind = Literal["text", "words", "flag", "count", "seconds", "path", "nats", "length"]
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,12 @@ OPTIONS = (
     ),
     Option("fail-on", "words", "a class, cause or fault that fails as well; may be repeated", (), metavar="NAME"),
     Option("allow", "words", "a class, cause or fault that does not fail; may be repeated", (), metavar="NAME"),
+    Option(
+        "min-acceptance",
+        "length",
+        "fail when the acceptance length, in tokens per decode step, is lower or unknown",
+        metavar="LENGTH",
+    ),
     Option(
         "tolerated",
         "text",
@@ -184,7 +190,7 @@ def _typed(option: Option, given: Any, source: str, base: Path) -> Any:
         return tuple(given.split() if isinstance(given, str) else given)
     if option.kind == "path":
         return base / Path(given).expanduser()
-    if option.kind in {"count", "seconds", "nats"}:
+    if option.kind in {"count", "seconds", "nats", "length"}:
         return _number(option, given, source)
     if option.choices and given not in option.choices:
         raise pytest.UsageError(f"{source} is {given!r}; choose one of {', '.join(option.choices)}.")

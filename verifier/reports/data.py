@@ -201,7 +201,7 @@ class Report(Struct, frozen=True):
 
 
 def overview(run: Run) -> Overview:
-    """The top of the report. Reads every comparison once, and the speculative answers that tell their speed."""
+    """The top of the report. Reads every comparison and every speculative answer once."""
     counts: dict[str, int] = {}
     causes: dict[str, int] = {}
     faults: dict[str, int] = {}
@@ -218,8 +218,7 @@ def overview(run: Run) -> Overview:
         _count(faults, comparison.fault)
         _count(categories, comparison.category)
         _count(languages, comparison.language)
-        timed = comparison.acceptance_length is not None or comparison.spec_speed is not None
-        measuring.add(comparison, run.completion("spec", prompt_id) if timed else None)
+        measuring.add(comparison, run.completion("spec", prompt_id))
     summary = run.summary
     return Overview(
         tool=run.header.tool,

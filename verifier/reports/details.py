@@ -17,7 +17,10 @@ SHOWN = frozenset(
 """Fields that a report shows by themselves."""
 
 DETAIL_NAMES = {
-    "acceptance_length": "acceptance length, tokens per verify step",
+    "acceptance_length": "acceptance length, tokens per decode step",
+    "tokens_per_verify_step": "tokens per verify step, of the steps that had a draft",
+    "drafting": "answers with drafts",
+    "min_acceptance": "acceptance length asked for, at least",
     "ref_speed": "reference, decode tokens per second",
     "spec_speed": "speculative, decode tokens per second",
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
+from verifier.compare.speed import Acceptance
 from verifier.compare.statistics import Hazard, Share, exact_share, exposure, hazard, share
 from verifier.records import Comparison, Completion, Summary
 
@@ -17,7 +18,8 @@ _SMALLEST_BIN = 16
 
 
 class CategoryRow(Struct, frozen=True):
-    """A category. Speeds and acceptance are means over the prompts that tell them; speeds of exact answers only."""
+    """A category. Acceptance is pooled over its answers, in tokens per decode step, as it is over the run. Speeds are
+    means over the prompts that tell them, of exact answers only."""
 
     category: str
     prompts: int
@@ -107,15 +109,16 @@ class _Speed:
     """Means of one group. Speeds count only where the answers agree: a shorter or other answer is another job."""
 
     prompts: int = 0
-    acceptance: _Mean = field(default_factory=_Mean)
+    acceptance: Acceptance = field(default_factory=Acceptance)
     ref: _Mean = field(default_factory=_Mean)
     spec: _Mean = field(default_factory=_Mean)
     classes: dict[str, int] = field(default_factory=dict)
 
-    def add(self, comparison: Comparison) -> None:
+    def add(self, comparison: Comparison, spec: Completion | None) -> None:
         self.prompts += 1
         self.classes[comparison.cls] = self.classes.get(comparison.cls, 0) + 1
-        self.acceptance.add(comparison.acceptance_length)
+        if spec is not None:
+            self.acceptance.add(spec)
         if comparison.cls == "exact":
             self.ref.add(comparison.ref_speed)
             self.spec.add(comparison.spec_speed)
@@ -134,14 +137,14 @@ class Measuring:
         self._gaps: list[tuple[float, int, GapPoint]] = []
 
     def add(self, comparison: Comparison, spec: Completion | None) -> None:
-        """Count one verdict. ``spec`` is read for the length of its context, where that is wanted."""
-        self._categories.setdefault(comparison.category, _Speed()).add(comparison)
+        """Count one verdict. ``spec`` is read for its draft counters and the length of its context."""
+        self._categories.setdefault(comparison.category, _Speed()).add(comparison, spec)
         if comparison.ref_repeats is not None:
             self._twice += 1
             self._repeated += comparison.ref_repeats
         if spec is not None and spec.prompt_tokens is not None:
             context = spec.prompt_tokens + (spec.completion_tokens or len(spec.ids or ()))
-            self._contexts.setdefault(_bin(context), _Speed()).add(comparison)
+            self._contexts.setdefault(_bin(context), _Speed()).add(comparison, spec)
         for split in comparison.splits:
             self._splits += 1
             point = GapPoint(comparison.prompt_id, split.index, split.gap, split.tolerance, split.at_least)
@@ -213,14 +216,14 @@ def _category(name: str, group: _Speed) -> CategoryRow:
         near_lossless=count("near-lossless", 0),
         diverged=count("diverged", 0),
         errors=count("error", 0),
-        acceptance_length=group.acceptance.value,
+        acceptance_length=group.acceptance.length,
         ref_speed=group.ref.value,
         spec_speed=group.spec.value,
     )
 
 
 def _context(number: int, group: _Speed) -> ContextRow:
-    return ContextRow(*_edges(number), group.prompts, group.acceptance.value, group.ref.value, group.spec.value)
+    return ContextRow(*_edges(number), group.prompts, group.acceptance.length, group.ref.value, group.spec.value)
 
 
 def _length(number: int, row: list[int], rate: float | None) -> LengthRow:

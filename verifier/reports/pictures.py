@@ -145,7 +145,7 @@ def _gaps(measures: Measures) -> Picture | None:
 
 def _acceptance(measures: Measures) -> Picture | None:
     rows = [row for row in measures.categories if row.acceptance_length is not None]
-    sentence = "Tokens emitted per verify step; a mean over all categories would hide how far apart they are."
+    sentence = "Mean tokens per decode step, steps without a draft included."
     drawn = _bars([(visible(row.category), [(row.acceptance_length, "spec")]) for row in rows], sentence)
     if drawn is None:
         return None
