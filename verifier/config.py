@@ -12,6 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from verifier.bounds import BOUNDS, problem
+from verifier.choices import suggestion
+from verifier.compare.fingerprints import ALLOWABLE
 from verifier.errors import LosslessError
 from verifier.managed import HEALTH_SECONDS, Source
 from verifier.settings import Settings
@@ -25,6 +28,9 @@ class ServerEntry(Struct, frozen=True, forbid_unknown_fields=True):
     url: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
     health_deadline: float = HEALTH_SECONDS
+
+    def __post_init__(self) -> None:
+        _require("health_deadline", self.health_deadline)
 
     def source(self) -> Source:
         return Source(self.url, self.command, self.environment, self.health_deadline)
@@ -54,6 +60,21 @@ class CheckEntry(Struct, frozen=True, forbid_unknown_fields=True):
     allow_mismatch: tuple[str, ...] | None = None
     timeout: float | None = None
     out: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in BOUNDS.keys() & set(self.__struct_fields__):
+            _require(name, getattr(self, name))
+        unknown = sorted(set(self.allow_mismatch or ()) - ALLOWABLE)
+        if unknown:
+            names = ", ".join(map(repr, unknown))
+            raise ValueError(f"`allow_mismatch` names {names}. {suggestion(unknown, ALLOWABLE)}")
+
+
+def _require(name: str, value: float | None) -> None:
+    """msgspec puts the table's name behind the message."""
+    wrong = None if value is None else problem(name, value)
+    if wrong:
+        raise ValueError(wrong)
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from verifier.bounds import BOUNDS
+
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Number(click.FloatRange):
+    """A finite number in a range: NaN and infinity pass click's own limits."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
+
+def number(name: str) -> click.IntRange | Number:
+    """The type of a numeric option by the name of its setting."""
+    bound = BOUNDS[name]
+    if bound.kind is int:
+        return click.IntRange(int(bound.least), bound.most)
+    return Number(bound.least, bound.most)
+
 
 KEY_VARIABLES = {
     "ref": ("LOSSLESS_REF_API_KEY", "LOSSLESS_API_KEY"),
@@ -32,8 +54,8 @@ def ref(*, required: bool) -> Callable[[F], F]:
 def chosen(function: F) -> F:
     """The options by which prompts are chosen out of sets."""
     for decorate in (
-        option("--seed", type=int, default=0, show_default=True, help="Of the sample."),
-        option("--sample", type=click.IntRange(1), help="Only so many prompts, spread over the categories."),
+        option("--seed", type=number("seed"), default=0, show_default=True, help="Random seed for --sample."),
+        option("--sample", type=number("sample"), help="Only this many prompts, spread over the categories."),
         option("--tag", multiple=True, help="Only prompts with this tag; may be repeated."),
         option("--language", multiple=True, help="Only this language code, such as zh; may be repeated."),
         option("--category", multiple=True, help="Only this category; may be repeated."),
@@ -54,7 +76,7 @@ def judged(function: F) -> F:
             show_default=True,
             help="What fails a run: any difference, what is speculation's fault, or what is more than a small change.",
         ),
-        option("--tolerance", type=click.FloatRange(0), help="Nats that arithmetic is given, in place of measuring."),
+        option("--tolerance", type=number("tolerance"), help="Override the measured tolerance, in nats."),
         option(
             "--score",
             type=click.Choice(["differing", "all", "none"]),
@@ -88,7 +110,7 @@ ref_cmd = option(
 )
 health_deadline = option(
     "--health-deadline",
-    type=click.FloatRange(1),
+    type=number("health_deadline"),
     default=1800.0,
     show_default=True,
     help="Seconds that a started server may take until it is healthy.",
@@ -101,30 +123,30 @@ prompts = option(
     help="A prompt set by name or path; may be repeated. [default: seed8]",
 )
 max_tokens = option(
-    "--max-tokens", type=click.IntRange(1), help="Tokens of an answer, at most. [default: the prompt's own, or 128]"
+    "--max-tokens", type=number("max_tokens"), help="Tokens of an answer, at most. [default: the prompt's own, or 128]"
 )
 concurrency = option(
     "--concurrency",
-    type=click.IntRange(1, 1024),
+    type=number("concurrency"),
     default=1,
     show_default=True,
     help="Requests in flight at each server. Batching changes greedy output by itself.",
 )
 ref_runs = option(
     "--ref-runs",
-    type=click.IntRange(1, 9),
+    type=number("ref_runs"),
     default=2,
     show_default=True,
     help="Passes of the reference; the second shows whether it repeats itself, and why tokens differ.",
 )
 noise_concurrency = option(
     "--noise-concurrency",
-    type=click.IntRange(0, 1024),
+    type=number("noise_concurrency"),
     default=0,
     help="One more pass of the reference with so many requests at once: its noise at another batch shape.",
 )
 timeout = option(
-    "--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds to wait for one answer."
+    "--timeout", type=number("timeout"), default=600.0, show_default=True, help="Seconds to wait for one answer."
 )
 out = option(
     "--out",

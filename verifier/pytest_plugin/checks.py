@@ -154,23 +154,26 @@ class Checks:
         unknown = told.keys() - {"spec", "max_tokens", "concurrency", "ref_runs", "one_at_a_time", "timeout"}
         if unknown:
             raise pytest.UsageError(f"lossless: {', '.join(sorted(unknown))}: there is no such argument.")
-        settings = Settings(
-            spec=told.get("spec") or self.option("spec") or "",
-            ref=ref,
-            golden=_golden_file(golden, path) if golden else None,
-            prompts=(str(path),),
-            max_tokens=told.get("max_tokens") or self.option("max-tokens"),
-            concurrency=told.get("concurrency") or self.option("concurrency"),
-            ref_runs=told.get("ref_runs") or self.option("ref-runs"),
-            noise_concurrency=self.option("noise-concurrency"),
-            tolerance=self.option("tolerance"),
-            score=self.option("score"),
-            policy=self.policy(),
-            one_at_a_time=told.get("one_at_a_time", self.option("one-at-a-time")),
-            allow_mismatch=mismatch,
-            timeout=told.get("timeout") or self.option("timeout"),
-            out=self.option("report"),
-        )
+        try:
+            settings = Settings(
+                spec=told.get("spec") or self.option("spec") or "",
+                ref=ref,
+                golden=_golden_file(golden, path) if golden else None,
+                prompts=(str(path),),
+                max_tokens=told.get("max_tokens", self.option("max-tokens")),
+                concurrency=told.get("concurrency", self.option("concurrency")),
+                ref_runs=told.get("ref_runs", self.option("ref-runs")),
+                noise_concurrency=self.option("noise-concurrency"),
+                tolerance=self.option("tolerance"),
+                score=self.option("score"),
+                policy=self.policy(),
+                one_at_a_time=told.get("one_at_a_time", self.option("one-at-a-time")),
+                allow_mismatch=mismatch,
+                timeout=told.get("timeout", self.option("timeout")),
+                out=self.option("report"),
+            )
+        except LosslessError as error:
+            raise pytest.UsageError(f"lossless: {error}") from None
         return Work(name_of(self.config, path), settings)
 
     def select(self, needed: Iterable[tuple[Work, str | None]]) -> None:
