@@ -96,6 +96,10 @@ class Checked:
         return self.run.with_name(session.REPORT_FILE)
 
 
+class InternalError(RuntimeError):
+    """An error of ours in a check. pytest would show an `AssertionError` as if the test had asserted something."""
+
+
 class _Quiet:
     """The display of a check within a test run: pytest owns the screen, so it only remembers the file."""
 
@@ -228,6 +232,10 @@ class Checks:
         except LosslessError as error:
             missing = isinstance(error, StaleGolden)
             return State(work.name, attempt, None, error.message, error.advice, missing, missing, golden)
+        except Exception as error:
+            raise InternalError(
+                f"lossless itself failed, which says nothing about the servers: {type(error).__name__}: {error}"
+            ) from error
         return State(work.name, attempt, str(display.path), complete=summary.complete, golden=golden)
 
     def _golden(self, settings: Settings, ids: tuple[str, ...]) -> Golden | None:
