@@ -78,9 +78,13 @@ def cli(ctx: click.Context) -> None:
     output went away.
     """
     from verifier.cli.defaults import from_pyproject
+    from verifier.cli.sources import PYPROJECT
 
-    table = from_pyproject()
-    ctx.default_map = dict.fromkeys(COMMANDS, table)
+    defaults = from_pyproject()
+    if defaults is not None:
+        ctx.meta[PYPROJECT] = str(defaults.path)
+        # The options of these two name files and formats of their own.
+        ctx.default_map = {name: dict(defaults.options) for name in COMMANDS if name not in {"report", "schema"}}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from verifier.bounds import BOUNDS
+from verifier.cli.sources import Option, strength
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,10 +42,10 @@ on the machine."""
 
 
 def option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """A click option with the environment variable that its long name gives."""
+    """A click option with the environment variable that its long name gives. Its errors name where a value is from."""
     long = next(name for name in names if name.startswith("--")).split("/")[0]
     variable = "LOSSLESS_" + long.removeprefix("--").replace("-", "_").upper()
-    return click.option(*names, envvar=variable, show_envvar=True, **settings)
+    return click.option(*names, cls=Option, envvar=variable, show_envvar=True, **settings)
 
 
 def ref(*, required: bool) -> Callable[[F], F]:
@@ -92,16 +93,18 @@ def judged(function: F) -> F:
 def judging(
     *, score: str, tolerance: float | None, policy: str, fail_on: tuple[str, ...], allow: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Settings of the options that `judged` adds."""
+    """Settings of the options that `judged` adds. A name to fail on beats an allowance from a weaker source."""
     from verifier.policy import Policy
 
+    context = click.get_current_context()
+    if strength(context, "fail_on") > strength(context, "allow"):
+        allow = tuple(name for name in allow if name not in fail_on)
     return {"score": score, "tolerance": tolerance, "policy": Policy.of(policy, fail_on=fail_on, allow=allow)}
 
 
 def given(context: click.Context) -> frozenset[str]:
     """Names of the parameters that the user has set, on the command line or in the environment."""
-    default = click.core.ParameterSource.DEFAULT
-    return frozenset(name for name in context.params if context.get_parameter_source(name) is not default)
+    return frozenset(name for name in context.params if strength(context, name) > 1)
 
 
 spec = option("--spec", metavar="ADDRESS", help="The speculative server: :30000, host:port or a URL.")

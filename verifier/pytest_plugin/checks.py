@@ -151,7 +151,7 @@ class Checks:
         told = {key: value for key, value in given.items() if value is not None}
         golden, ref = told.pop("golden", None), told.pop("ref", None)
         if golden is None and ref is None:
-            golden, ref = self.option("golden"), self.option("ref")
+            golden, ref = self._references()
         elif golden is not None:
             golden, ref = self.config.invocation_params.dir / Path(golden), ref or self.option("ref")
         mismatch = frozenset(told.pop("allow_mismatch", None) or self.option("allow-mismatch"))
@@ -179,6 +179,15 @@ class Checks:
         except LosslessError as error:
             raise pytest.UsageError(f"lossless: {error}") from None
         return Work(name_of(self.config, path), settings)
+
+    def _references(self) -> tuple[Path | None, str | None]:
+        """Golden and live reference by the options. With both, the reference only serves to update the golden; but one
+        from a stronger source, when nothing is to be updated, was named to be compared with."""
+        golden, ref = self.option("golden"), self.option("ref")
+        updating = self.option("update") or self.option("update-new")
+        if ref and not updating and options.source_of(self.config, "ref") > options.source_of(self.config, "golden"):
+            golden = None
+        return golden, ref
 
     def select(self, needed: Iterable[tuple[Work, str | None]]) -> None:
         """Remember which prompts the tests that are left need: what was deselected is not asked.

@@ -10,6 +10,7 @@ import math
 import os
 import sys
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
 TRUE = frozenset({"1", "true", "yes", "on"})
 FALSE = frozenset({"", "0", "false", "no", "off"})
 Kind = Literal["text", "words", "flag", "count", "seconds", "path", "nats"]
+
+
+class Source(IntEnum):
+    """Where a value comes from, the weakest first."""
+
+    DEFAULT = 0
+    INI = 1
+    ENVIRONMENT = 2
+    COMMAND_LINE = 3
 
 
 @dataclass(frozen=True)
@@ -175,18 +185,34 @@ def value(config: pytest.Config, name: str) -> Any:
         pytest.UsageError: naming where a value that cannot be used came from.
     """
     option = BY_NAME[name]
+    given, source = _given(config, option)
+    if source == Source.COMMAND_LINE:
+        return _typed(option, given, option.flag, config.invocation_params.dir)
+    if source == Source.ENVIRONMENT:
+        return _typed(option, given, option.variable, config.invocation_params.dir)
+    if source == Source.INI:
+        base = config.inipath.parent if config.inipath else config.rootpath
+        return _typed(option, given, f"the ini entry {option.dest}", base)
+    return config.invocation_params.dir / option.default if isinstance(option.default, Path) else option.default
+
+
+def source_of(config: pytest.Config, name: str) -> Source:
+    """Where the value of an option comes from."""
+    return _given(config, BY_NAME[name])[1]
+
+
+def _given(config: pytest.Config, option: Option) -> tuple[Any, Source]:
     given = config.getoption(option.dest, None)
     if given not in (None, []):
-        return _typed(option, given, option.flag, config.invocation_params.dir)
+        return given, Source.COMMAND_LINE
     given = os.environ.get(option.variable, "").strip()
     if given:
-        return _typed(option, given, option.variable, config.invocation_params.dir)
+        return given, Source.ENVIRONMENT
     if not option.action:
         given = config.getini(option.dest)
         if given not in ("", []):
-            base = config.inipath.parent if config.inipath else config.rootpath
-            return _typed(option, given, f"the ini entry {option.dest}", base)
-    return config.invocation_params.dir / option.default if isinstance(option.default, Path) else option.default
+            return given, Source.INI
+    return None, Source.DEFAULT
 
 
 def _typed(option: Option, given: Any, source: str, base: Path) -> Any:
