@@ -117,11 +117,20 @@ def _scan(path: Path, file: BinaryIO) -> Iterator[tuple[int, Record]]:
                 schema = _version(path, record)
             yield lines.offset, record
     except jsonlines.InvalidLineError as error:
+        if error.lineno == 1:
+            raise _not_ours(path) from None
         if lines.torn and not is_compressed(path):
             return
         raise _unreadable(path, error.lineno, error.__cause__ or error) from None
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}", "Check the path.") from None
+
+
+def _not_ours(path: Path) -> StoreError:
+    return StoreError(
+        f"{path}, line 1: this is not a file of `lossless`, or its header is damaged.",
+        "`lossless compare` takes two files of other tools that have a prompt and an output on each line.",
+    )
 
 
 def _version(path: Path, record: Record) -> int:
@@ -132,6 +141,19 @@ def _version(path: Path, record: Record) -> int:
             f"{path} has format {record.schema}; this version reads up to {SCHEMA_VERSION}.", "Update `lossless`."
         )
     return record.schema
+
+
+def _require_header(path: Path) -> None:
+    """Refuse a file of another tool before its last line is mended: that would cut off what is no record of ours."""
+    with path.open("rb") as file:
+        line = file.readline()
+    if not line.startswith(b'{"type":"header"'):
+        try:
+            is_header = isinstance(decode_fast(line), Header)
+        except ValueError:
+            is_header = False
+        if line and not is_header:
+            raise _not_ours(path)
 
 
 def _is_record(line: bytes, schema: int) -> bool:
@@ -326,6 +348,8 @@ class Store(Run):
             ) from None
         try:
             self._lock(path)
+            if header is None:
+                _require_header(path)
             self.torn = self._mend_last_line(path)
             self._schema = SCHEMA_VERSION if header is None else header.schema
             self._writer = jsonlines.Writer(self._output, dumps=lambda record: encode(record, self._schema))

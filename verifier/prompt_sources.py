@@ -329,6 +329,18 @@ def _batch(item: str, name: str) -> Prompt:
     )
 
 
+def message_of(raw: Any) -> Message:
+    """A message in OpenAI's form; fields without a value are left out.
+
+    Raises:
+        ValueError: naming what is wrong with it.
+    """
+    try:
+        return _message(msgspec.convert(_without_nulls(raw), BatchMessage))
+    except msgspec.ValidationError as error:
+        raise ValueError(f"a message cannot be read: {error}") from None
+
+
 def _without_nulls(message: Any) -> Any:
     """As answers are recorded, a message may have any of its fields without a value."""
     if not isinstance(message, dict):
@@ -393,6 +405,7 @@ def prompt_schema() -> dict[str, Any]:
     for choice in properties["max_tokens"]["anyOf"]:
         if choice["type"] == "integer":
             choice["minimum"] = 1
+    schema["$defs"]["Parameters"]["properties"]["repetition_penalty"]["exclusiveMinimum"] = 0
     schema["$defs"]["Parameters"]["properties"]["stop"]["items"]["minLength"] = 1
     schema["$defs"]["Prompt"]["anyOf"] = [
         {"required": ["prompt"], "properties": {"prompt": {"type": "string", "minLength": 1}}},

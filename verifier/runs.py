@@ -205,7 +205,7 @@ def new_folder(out: Path, name: str) -> Path:
     raise StoreError(f"{out} is full of runs of this second.", "Wait a second.")
 
 
-def report(store: Store, summary: Summary, display: Display) -> Summary:
+def report(store: Run, summary: Summary, display: Display) -> Summary:
     """Write the report of a run beside its file, and show it."""
     from verifier.reports.html import write_html
 
