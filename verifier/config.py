@@ -141,9 +141,28 @@ def load(path: Path) -> Config:
         raise LosslessError(f"{path} cannot be read: {error.strerror}.", "Check the path.") from None
     except UnicodeDecodeError:
         raise LosslessError(f"{path} is not UTF-8.", "Save it as UTF-8.") from None
-    except (toml.TOMLDecodeError, msgspec.ValidationError) as error:
+    except toml.TOMLDecodeError as error:
         raise LosslessError(f"{path}: {error}.", "See docs/servers.md for what it may hold.") from None
+    except msgspec.ValidationError as error:
+        raise LosslessError(f"{path}{_located(raw, error)}.", "See docs/servers.md for what it may hold.") from None
     return _looked_up(path, file)
+
+
+def _located(raw: Mapping[str, Any], error: msgspec.ValidationError) -> str:
+    """An error with the table that it is in: msgspec writes ``[...]`` for the name of a server."""
+    tables: list[tuple[str, Any, type[Struct]]] = []
+    servers, matrix = raw.get("servers"), raw.get("matrix")
+    if isinstance(servers, dict):
+        tables += [(f"[servers.{name}]", entry, ServerEntry) for name, entry in servers.items()]
+    if isinstance(matrix, list):
+        tables += [(f"[[matrix]], entry {number}", entry, MatrixEntry) for number, entry in enumerate(matrix, 1)]
+    tables.append(("[check]", raw.get("check", {}), CheckEntry))
+    for name, entry, kind in tables:
+        try:
+            msgspec.convert(entry, kind)
+        except msgspec.ValidationError as wrong:
+            return f", {name}: {str(wrong).replace('`$.', '`')}"
+    return f": {error}"
 
 
 def _looked_up(path: Path, file: _File) -> Config:

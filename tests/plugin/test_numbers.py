@@ -84,3 +84,17 @@ def test_a_name_that_fails_nothing_stops_the_run(project: pytest.Pytester, optio
     result = project.runpytest_inprocess(f"--lossless-{option}={name}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"*{name}*"])
+
+
+def test_one_name_need_not_be_in_a_list(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.lossless(prompts="words.lossless.jsonl", allow="rounded")
+        def test_it(lossless_case):
+            pass
+        """
+    )
+    result = project.runpytest_inprocess("--lossless-spec", ":1", "--lossless-ref", ":2")
+    assert "Unknown name for --fail-on or --allow: 'rounded'" in result.stdout.str() + result.stderr.str()

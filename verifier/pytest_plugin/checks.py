@@ -137,7 +137,7 @@ class Checks:
         if allow is None:
             return options.policy(self.config)
         try:
-            return Policy.of("strict", allow=allow)
+            return Policy.of("strict", allow=[allow] if isinstance(allow, str) else allow)
         except LosslessError as error:
             raise pytest.UsageError(str(error)) from None
 
@@ -154,7 +154,7 @@ class Checks:
             golden, ref = self._references()
         elif golden is not None:
             golden, ref = self.config.invocation_params.dir / Path(golden), ref or self.option("ref")
-        mismatch = frozenset(told.pop("allow_mismatch", None) or self.option("allow-mismatch"))
+        mismatch = told.pop("allow_mismatch", None) or self.option("allow-mismatch")
         unknown = told.keys() - {"spec", "max_tokens", "concurrency", "ref_runs", "one_at_a_time", "timeout"}
         if unknown:
             raise pytest.UsageError(f"lossless: {', '.join(sorted(unknown))}: there is no such argument.")
@@ -172,7 +172,7 @@ class Checks:
                 score=self.option("score"),
                 policy=self.policy(),
                 one_at_a_time=told.get("one_at_a_time", self.option("one-at-a-time")),
-                allow_mismatch=mismatch,
+                allow_mismatch=frozenset([mismatch] if isinstance(mismatch, str) else mismatch),
                 timeout=told.get("timeout", self.option("timeout")),
                 out=self.option("report"),
             )
