@@ -148,6 +148,14 @@ def test_a_closed_pipe_is_quiet(words: list[str], unbuffered: str) -> None:
     assert done.returncode == CLOSED_PIPE == 141
 
 
+def test_a_broken_pipe_to_another_process_is_no_closed_output(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crash(monkeypatch, BrokenPipeError(32, "Broken pipe"))
+    assert run(CHECK) == 70
+    assert "pipe" in capsys.readouterr().err
+
+
 def test_a_closed_pipe_for_errors_is_quiet_too() -> None:
     reading, writing = os.pipe()
     os.close(reading)

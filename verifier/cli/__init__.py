@@ -38,6 +38,9 @@ def _closed_pipes_named() -> Iterator[None]:
     except (OSError, SystemExit) as error:
         if is_closed_pipe(error):
             raise ClosedPipe from None
+        if isinstance(error, BrokenPipeError):
+            # click takes any broken pipe for ours, and would exit with 1.
+            raise RuntimeError("The pipe to another process is broken.") from error
         raise
 
 
@@ -105,10 +108,10 @@ def run(arguments: list[str] | None = None) -> int:
         return _run(arguments)
     except KeyboardInterrupt:
         return _interrupted()
-    except (crash.ClosedPipe, BrokenPipeError):
+    except crash.ClosedPipe:
         return crash.CLOSED_PIPE
     except Exception as error:
-        return crash.report(error)
+        return crash.CLOSED_PIPE if crash.is_closed_pipe(error) else crash.report(error)
 
 
 def _run(arguments: list[str] | None) -> int:

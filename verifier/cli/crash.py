@@ -6,7 +6,9 @@ import contextlib
 import errno
 import os
 import re
+import select
 import sys
+from typing import TextIO
 
 INTERNAL = 70
 """``EX_SOFTWARE`` of sysexits.h."""
@@ -77,10 +79,25 @@ def redacted(text: str) -> str:
 
 
 def is_closed_pipe(error: BaseException | None) -> bool:
-    """Whether nobody reads our output any more. rich makes ``SystemExit(1)`` of that, with the error as its context."""
-    while isinstance(error, SystemExit):
-        error = error.__context__
-    return isinstance(error, OSError) and error.errno == errno.EPIPE
+    """Whether nobody reads our output any more.
+
+    rich makes ``SystemExit(1)`` of that, with the error as its context. Any other pipe that breaks, such as one to a
+    process that was started, is an error like others.
+    """
+    if isinstance(error, SystemExit):
+        context = error.__context__
+        return isinstance(context, OSError) and context.errno == errno.EPIPE
+    is_broken = isinstance(error, OSError) and error.errno == errno.EPIPE
+    return is_broken and any(map(_has_no_reader, (sys.__stdout__, sys.__stderr__)))
+
+
+def _has_no_reader(stream: TextIO | None) -> bool:
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), select.POLLOUT)  # type: ignore[union-attr]  # no stream is no reader
+        return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 def flushed(code: int) -> int:
