@@ -159,7 +159,7 @@ def _servers(ctx: click.Context) -> dict[str, Any]:
         aside = sources.overridden(ctx, ("config",), pair)
     else:
         aside = frozenset({"config"}) | sources.overridden(ctx, *REFERENCES) | sources.overridden(ctx, *SPECULATIVES)
-    told = sources.without(ctx, aside)
+    told = sources.set_aside(ctx, aside)
     if told["config"] is None:
         if not any(told[name] for group in REFERENCES for name in group):
             raise click.UsageError("Give the reference: --ref ADDRESS, --ref-cmd COMMAND or --golden FILE.")

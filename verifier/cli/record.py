@@ -58,9 +58,9 @@ def command(
     The two servers need not run at the same time: stop the reference, start the other one in its place, and use
     `lossless check --golden`. A golden whose name ends in .gz or .zst is compressed.
     """
-    told = sources.without(ctx, sources.overridden(ctx, ("update",), ("update_new_only",)))
+    told = sources.set_aside(ctx, sources.overridden(ctx, ("update",), ("update_new_only",)))
     update, update_new_only = bool(told["update"]), bool(told["update_new_only"])
-    told = sources.without(ctx, sources.overridden(ctx, ("ref", "ref_cmd")))
+    told = sources.set_aside(ctx, sources.overridden(ctx, ("ref", "ref_cmd")))
     ref, ref_cmd = told["ref"], told["ref_cmd"]
     if ref is None and ref_cmd is None:
         raise click.UsageError("Give the reference: --ref ADDRESS or --ref-cmd COMMAND.")

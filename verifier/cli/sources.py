@@ -65,9 +65,10 @@ def overridden(ctx: click.Context, *alternatives: Collection[str]) -> frozenset[
     return frozenset(names) - frozenset(kept)
 
 
-def without(ctx: click.Context, names: Collection[str]) -> dict[str, Any]:
-    """The context's parameters, but for some that count as not given."""
-    return {name: None if name in names else value for name, value in ctx.params.items()}
+def set_aside(ctx: click.Context, names: Collection[str]) -> dict[str, Any]:
+    """Take parameters for not given, also for whoever asks the context later; returns those that are left."""
+    ctx.params |= dict.fromkeys(names)
+    return ctx.params
 
 
 def _parameter(ctx: click.Context, name: str) -> click.Parameter:
