@@ -7,6 +7,7 @@ import itertools
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 
 from verifier import policy
@@ -125,6 +126,10 @@ def outcomes_with(name: str, policy: Policy) -> list[int]:
                 policy.exit_code(verdict, failing=failing, excess=False, complete=complete)
                 for verdict in get_args(SuiteVerdict)
             ]
+    if not found and name not in {"inconclusive", "invalid"}:
+        # A defect of an answer that is the reference's otherwise.
+        plain = msgspec.to_builtins(EXACT) | {"type": "comparison", "defects": [name]}
+        found = [int(policy.fails(msgspec.convert(plain, Comparison)))]
     if name in {"inconclusive", "invalid"}:
         found = [policy.exit_code(name.upper(), failing=0, excess=False, complete=True)]  # type: ignore[arg-type]
     return found

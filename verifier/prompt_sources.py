@@ -25,7 +25,7 @@ LONGEST_LINE = 64 * 2**20
 """Bytes. A prompt of a million tokens has about 5 MB; a longer line is no prompt but a file of another kind."""
 LARGEST_ARRAY = 2 * 2**30
 """Bytes. A JSON array has to be held whole; JSON Lines of any size can be read."""
-PROMPT_SCHEMA_VERSION = 1
+PROMPT_SCHEMA_VERSION = 2
 """Grows when a line that was valid no longer is, or means something else."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 WHITE_SPACE = b" \t\r\n"
