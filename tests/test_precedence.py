@@ -115,6 +115,15 @@ def test_a_stronger_pair_is_not_disturbed_by_a_weaker_third(settings: Given) -> 
     assert (reference.address, reference.command) == (":5", "serve")
 
 
+@pytest.mark.parametrize("source", SOURCES)
+def test_an_address_beside_a_command_of_the_same_source_says_where_it_will_be(settings: Given, source: str) -> None:
+    given = {"ref": ":2", "ref_cmd": "serve", "spec": ":1", "spec_cmd": "serve"}
+    assert settings.run("check", *((source, name, value) for name, value in given.items())) == 70
+    pair = settings.seen["arguments"][1]
+    assert (pair.reference.address, pair.reference.command) == (":2", "serve")
+    assert (pair.speculative.address, pair.speculative.command) == (":1", "serve")
+
+
 @pytest.mark.parametrize(("strong", "weak"), [("spec", "spec_cmd"), ("spec_cmd", "spec")])
 @pytest.mark.parametrize(("low", "high"), list(itertools.combinations(SOURCES, 2)))
 def test_the_speculative_server_of_the_stronger_source_wins(

@@ -94,8 +94,7 @@ def _require_names(given: frozenset[str]) -> None:
         )
     unknown = sorted(given - NAMES)
     if unknown:
-        names = ", ".join(map(repr, unknown))
         raise LosslessError(
-            f"Unknown {'name' if len(unknown) == 1 else 'names'} for --fail-on or --allow: {names}.",
+            f"Unknown {'name' if len(unknown) == 1 else 'names'}: {', '.join(unknown)} (--fail-on, --allow).",
             suggestion(unknown, NAMES),
         )

@@ -65,8 +65,7 @@ class Settings:
         unknown = sorted(self.allow_mismatch - ALLOWABLE)
         if unknown:
             raise LosslessError(
-                f"Unknown {'field' if len(unknown) == 1 else 'fields'} for --allow-mismatch: "
-                f"{', '.join(map(repr, unknown))}.",
+                f"Unknown {'field' if len(unknown) == 1 else 'fields'}: {', '.join(unknown)} (--allow-mismatch).",
                 suggestion(unknown, ALLOWABLE),
             )
 

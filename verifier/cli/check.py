@@ -10,7 +10,8 @@ import click
 from verifier.cli import options, sources
 
 REFERENCES = (("ref", "ref_cmd"), ("golden",))
-SPECULATIVES = (("spec",), ("spec_cmd",))
+SPECULATIVES = (("spec", "spec_cmd"),)
+"""Groups of options that exclude each other. An address beside a command says where the started server will be."""
 
 
 @click.command("check")
