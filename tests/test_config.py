@@ -123,3 +123,28 @@ def test_the_example_of_the_documentation_is_valid(tmp_path: Path) -> None:
     example = page.split("```toml\n")[1].split("```")[0]
     config = load(written(tmp_path, example))
     assert [method.name for method in config.methods] == ["nextn", "dflash", "ngram"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[servers.a]\nurl = ":1"\nhealth_deadline = "long"\n' + PAIR, ["[servers.a]", "health_deadline", "got `str`"]),
+        ('[servers.a]\nurl = ":1"\nhealth_deadline = true\n' + PAIR, ["[servers.a]", "health_deadline", "got `bool`"]),
+        ('[servers.a]\nurl = ":1"\nhealth_deadline = nan\n' + PAIR, ["[servers.a]", "health_deadline", "nan"]),
+        ("[servers.a]\nurl = 1\n" + PAIR, ["[servers.a]", "url"]),
+        ("[servers]\na = 3\n" + PAIR, ["[servers.a]"]),
+        ("servers = 3\n" + PAIR, ["servers"]),
+        (PLAIN + PAIR + "[[matrix]]\nreference = 1\nspeculative = 'a'\n", ["[[matrix]]", "entry 2", "reference"]),
+        (PLAIN + PAIR + "[check]\ntimeout = nan\n", ["[check]", "timeout", "nan"]),
+        (PLAIN + PAIR + "[check]\nprompts = 'seed8'\n", ["[check]", "prompts"]),
+        (PLAIN + PAIR + "[check]\nallow_mismatch = ['kv-dtype']\n", ["[check]", "Did you mean kv_dtype?"]),
+    ],
+)
+def test_a_value_of_the_wrong_type_names_table_and_key(
+    text: str, said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["check", "--config", str(written(tmp_path, text))]) == 2
+    err = capsys.readouterr().err
+    for words in ["lossless.toml", *said]:
+        assert words in err
+    assert "LOSSLESS_" not in err

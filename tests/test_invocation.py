@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from verifier import invocation as invocations
 from verifier import managed, session
 from verifier.cli import check, compare, options, record, rescore, run
+from verifier.compare.fingerprints import ALLOWABLE
 from verifier.errors import LosslessError
 from verifier.invocation import TAKES, UNREPEATED, Command, note, of_settings, words
 from verifier.policy import NAMES, POLICIES, Policy
@@ -58,7 +59,7 @@ asking: dict[str, Any] = {
     "tag": several,
     "ids": several,
     "sample": st.none() | st.integers(1, 10**9),
-    "seed": st.integers(-(10**9), 10**9),
+    "seed": st.integers(0, 10**9),
     "max_tokens": st.none() | st.integers(1, 10**6),
     "concurrency": st.integers(1, 1024),
     "ref_runs": st.integers(1, 9),
@@ -69,7 +70,8 @@ judging: dict[str, Any] = {
     "score": st.sampled_from(["differing", "all", "none"]),
     "tolerance": st.none() | st.floats(0, 1e9),
     "policy": policies,
-    "allow_mismatch": st.frozensets(anything, max_size=3),
+    "allow_mismatch": st.frozensets(st.sampled_from(sorted(ALLOWABLE)), max_size=3),
+    "min_acceptance": st.none() | st.floats(1, 1e9),
 }
 checks = st.builds(
     lambda golden, ref, **more: Settings(ref=None if golden else ref, golden=golden, **more),

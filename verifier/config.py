@@ -7,11 +7,14 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct, field
 
+from verifier.bounds import BOUNDS, problem
+from verifier.choices import suggestion
+from verifier.compare.fingerprints import ALLOWABLE
 from verifier.errors import LosslessError
 from verifier.invocation import with_options
 from verifier.managed import HEALTH_SECONDS, Source
@@ -26,6 +29,9 @@ class ServerEntry(Struct, frozen=True, forbid_unknown_fields=True):
     url: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
     health_deadline: float = HEALTH_SECONDS
+
+    def __post_init__(self) -> None:
+        _require("health_deadline", self.health_deadline)
 
     def source(self) -> Source:
         return Source(self.url, self.command, self.environment, self.health_deadline)
@@ -53,9 +59,24 @@ class CheckEntry(Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: int | None = None
     ref_runs: int | None = None
     allow_mismatch: tuple[str, ...] | None = None
-    min_acceptance: Annotated[float, msgspec.Meta(ge=1)] | None = None
+    min_acceptance: float | None = None
     timeout: float | None = None
     out: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in BOUNDS.keys() & set(self.__struct_fields__):
+            _require(name, getattr(self, name))
+        unknown = sorted(set(self.allow_mismatch or ()) - ALLOWABLE)
+        if unknown:
+            names = ", ".join(map(repr, unknown))
+            raise ValueError(f"`allow_mismatch` names {names}. {suggestion(unknown, ALLOWABLE)}")
+
+
+def _require(name: str, value: float | None) -> None:
+    """msgspec puts the table's name behind the message."""
+    wrong = None if value is None else problem(name, value)
+    if wrong:
+        raise ValueError(wrong)
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,9 +145,28 @@ def load(path: Path) -> Config:
         raise LosslessError(f"{path} cannot be read: {error.strerror}.", "Check the path.") from None
     except UnicodeDecodeError:
         raise LosslessError(f"{path} is not UTF-8.", "Save it as UTF-8.") from None
-    except (toml.TOMLDecodeError, msgspec.ValidationError) as error:
+    except toml.TOMLDecodeError as error:
         raise LosslessError(f"{path}: {error}.", "See docs/servers.md for what it may hold.") from None
+    except msgspec.ValidationError as error:
+        raise LosslessError(f"{path}{_located(raw, error)}.", "See docs/servers.md for what it may hold.") from None
     return _looked_up(path, file)
+
+
+def _located(raw: Mapping[str, Any], error: msgspec.ValidationError) -> str:
+    """An error with the table that it is in: msgspec writes ``[...]`` for the name of a server."""
+    tables: list[tuple[str, Any, type[Struct]]] = []
+    servers, matrix = raw.get("servers"), raw.get("matrix")
+    if isinstance(servers, dict):
+        tables += [(f"[servers.{name}]", entry, ServerEntry) for name, entry in servers.items()]
+    if isinstance(matrix, list):
+        tables += [(f"[[matrix]], entry {number}", entry, MatrixEntry) for number, entry in enumerate(matrix, 1)]
+    tables.append(("[check]", raw.get("check", {}), CheckEntry))
+    for name, entry, kind in tables:
+        try:
+            msgspec.convert(entry, kind)
+        except msgspec.ValidationError as wrong:
+            return f", {name}: {str(wrong).replace('`$.', '`')}"
+    return f": {error}"
 
 
 def _looked_up(path: Path, file: _File) -> Config:

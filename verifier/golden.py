@@ -81,8 +81,19 @@ def read(path: Path) -> Iterator[tuple[int, Record]]:
         StoreError: naming file, line and field, when a line is no record of this version.
     """
     with _opened(path) as file:
-        for offset, record in _scan(path, file):
-            yield offset, unpacked(record)
+        for number, (offset, record) in enumerate(_scan(path, file), 1):
+            try:
+                whole = unpacked(record)
+            except ValueError as error:
+                raise _unreadable(path, number, error) from None
+            yield offset, whole
+
+
+def _unreadable(path: Path, line: int, error: object) -> StoreError:
+    return StoreError(
+        f"{path}, line {line}: {error}",
+        "The file was written by another version or edited by hand; record it again or restore it.",
+    )
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -106,14 +117,20 @@ def _scan(path: Path, file: BinaryIO) -> Iterator[tuple[int, Record]]:
                 schema = _version(path, record)
             yield lines.offset, record
     except jsonlines.InvalidLineError as error:
+        if error.lineno == 1:
+            raise _not_ours(path) from None
         if lines.torn and not is_compressed(path):
             return
-        raise StoreError(
-            f"{path}, line {error.lineno}: {error.__cause__ or error}",
-            "The file was written by another version or edited by hand; record it again or restore it.",
-        ) from None
+        raise _unreadable(path, error.lineno, error.__cause__ or error) from None
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}", "Check the path.") from None
+
+
+def _not_ours(path: Path) -> StoreError:
+    return StoreError(
+        f"{path}, line 1: this is not a file of `lossless`, or its header is damaged.",
+        "`lossless compare` takes two files of other tools that have a prompt and an output on each line.",
+    )
 
 
 def _version(path: Path, record: Record) -> int:
@@ -124,6 +141,19 @@ def _version(path: Path, record: Record) -> int:
             f"{path} has format {record.schema}; this version reads up to {SCHEMA_VERSION}.", "Update `lossless`."
         )
     return record.schema
+
+
+def _require_header(path: Path) -> None:
+    """Refuse a file of another tool before its last line is mended: that would cut off what is no record of ours."""
+    with path.open("rb") as file:
+        line = file.readline()
+    if not line.startswith(b'{"type":"header"'):
+        try:
+            is_header = isinstance(decode_fast(line), Header)
+        except ValueError:
+            is_header = False
+        if line and not is_header:
+            raise _not_ours(path)
 
 
 def _is_record(line: bytes, schema: int) -> bool:
@@ -209,7 +239,20 @@ class Run:
     def at(self, offset: int) -> Record:
         """The record that begins at a byte of the plain file."""
         self._file.seek(offset)
-        return decode(self._file.readline(), self.header.schema)
+        try:
+            return decode(self._file.readline(), self.header.schema)
+        except ValueError as error:
+            # Logprobs are only looked at here, so a row of them that is none was let pass when the file was opened.
+            raise _unreadable(self.path, self._line_at(offset), error) from None
+
+    def _line_at(self, offset: int) -> int:
+        """The number, from 1, of the line that begins at a byte."""
+        self._file.seek(0)
+        line = 1
+        while offset > 0 and (part := self._file.read(min(offset, 1 << 20))):
+            line += part.count(b"\n")
+            offset -= len(part)
+        return line
 
     def rendering(self, prompt_id: str) -> Rendering | None:
         return self._at(self._renderings.get(prompt_id), Rendering)
@@ -305,6 +348,8 @@ class Store(Run):
             ) from None
         try:
             self._lock(path)
+            if header is None:
+                _require_header(path)
             self.torn = self._mend_last_line(path)
             self._schema = SCHEMA_VERSION if header is None else header.schema
             self._writer = jsonlines.Writer(self._output, dumps=lambda record: encode(record, self._schema))

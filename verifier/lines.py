@@ -144,8 +144,11 @@ def _entries(row: Sequence[int | float], own: int | None) -> tuple[TokenLogprob,
     ids = values[::2]
     if not all(isinstance(token, int) for token in ids):
         raise ValueError(f"`top` holds {row!r}, which is no row of token ids and gaps")
-    best = float(values[1] or 0.0)
-    gaps = [0.0, *(float(gap or 0.0) for gap in values[3::2])]
+    try:
+        best = float(values[1] or 0.0)
+        gaps = [0.0, *(float(gap or 0.0) for gap in values[3::2])]
+    except OverflowError:
+        raise ValueError("`top` holds a number that is too large") from None
     # A difference of two short decimals is rounded, so that reading and writing again changes nothing.
     return tuple(
         TokenLogprob(int(token or 0), round(best - gap, TIE_DECIMALS)) for token, gap in zip(ids, gaps, strict=True)

@@ -13,16 +13,17 @@ from verifier.errors import StoreError
 from verifier.golden import Run, Store
 from verifier.invocation import invocation as invoked
 from verifier.invocation import made_by
+from verifier.provisional import renamed_on_success
 from verifier.records import Invocation, Summary
 from verifier.runs import limits, new_header, plan_of, report
 from verifier.settings import Display, Settings
 
 
 def merge(paths: Sequence[Path], output: Path, display: Display, invocation: Invocation | None = None) -> Summary:
-    """Join runs into ``output`` and give the verdict on all of their prompts.
+    """Join runs into ``output`` and give the verdict on all of their prompts. When that fails, nothing is left behind.
 
     Raises:
-        StoreError: when they are of different servers or options, or share a prompt.
+        StoreError: when they are of different servers or options, or share a prompt, or ``output`` exists.
     """
     with ExitStack() as stack:
         shards = [stack.enter_context(Run(path)) for path in paths]
@@ -31,15 +32,16 @@ def merge(paths: Sequence[Path], output: Path, display: Display, invocation: Inv
         parts = (step for shard in shards for step in made_by(shard))
         joining = invocation or invoked("merge", {"output": output}, paths)
         header = new_header("check", first.prompts(), limits(plan), (*parts, joining))
-        store = stack.enter_context(Store(output, header))
-        display.opened(output, resumed=False)
-        for shard in shards:
-            _same_servers(first, shard)
-            if limits(plan_of(Settings(), shard)) != limits(plan):
-                raise StoreError(f"{shard.path} was made with other options.", "Join runs of one kind only.")
-            _copy(shard, store)
-        everything = plan_of(Settings(), store)
-        return report(store, asyncio.run(Check(everything, store, None, None, display).rescore()), display)
+        with renamed_on_success(output) as path, Store(path, header) as store:
+            display.opened(output, resumed=False)
+            for shard in shards:
+                _same_servers(first, shard)
+                if limits(plan_of(Settings(), shard)) != limits(plan):
+                    raise StoreError(f"{shard.path} was made with other options.", "Join runs of one kind only.")
+                _copy(shard, store)
+            everything = plan_of(Settings(), store)
+            summary = asyncio.run(Check(everything, store, None, None, display).rescore())
+        return report(stack.enter_context(Run(output)), summary, display)
 
 
 def _same_servers(first: Run, shard: Run) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from verifier.choices import suggestion
 from verifier.errors import LosslessError
 from verifier.records import Cause, Class, Comparison, Defect, Fault, SuiteVerdict
 
@@ -18,11 +19,22 @@ POLICIES = {
 what is speculation's fault. ``text``: any difference that is more than small and not explained by rounding; unproven
 drafting is let pass."""
 
+_UNANSWERED = "a prompt without an answer makes the run incomplete, which is exit code 4 under every policy"
+
+FAILS_NOTHING: Mapping[str, str] = {
+    "exact": "equal answers never fail a run",
+    "none": "it means that there is no cause, or nobody at fault",
+    "error": _UNANSWERED,
+    "server-error": _UNANSWERED,
+    "stream": "no verdict has this cause",
+}
+"""Classes, causes and faults that change no exit code, and why. They are refused: a gate on one would never close."""
+
 NAMES = frozenset(
-    {*get_args(Class), *get_args(Cause), *get_args(Fault), *get_args(Defect)} - {"exact", "none"}
-    | {"inconclusive", "invalid"}
-)  # fmt: skip
-"""What ``--fail-on`` and ``--allow`` take: a class, cause, fault or defect, or a suite verdict that is no verdict."""
+    {*get_args(Class), *get_args(Cause), *get_args(Fault), *get_args(Defect), "inconclusive", "invalid"}
+    - FAILS_NOTHING.keys()
+)
+"""What ``--fail-on`` and ``--allow`` take: a class, cause, fault or defect, or a verdict that decides nothing."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +50,12 @@ class Policy:
         """A policy by name with switches on top. A switch beats the policy, and ``allow`` beats ``fail_on``.
 
         Raises:
-            LosslessError: for a name that is not one.
+            LosslessError: for an unknown name, and for one that cannot change an exit code.
         """
         fail_on, allow = frozenset(fail_on), frozenset(allow)
         if name not in POLICIES:
             raise LosslessError(f"There is no policy {name!r}.", f"Choose one of {', '.join(POLICIES)}.")
-        unknown = (fail_on | allow) - NAMES
-        if unknown:
-            raise LosslessError(
-                f"{', '.join(sorted(unknown))}: nothing is called so.", f"Choose from {', '.join(sorted(NAMES))}."
-            )
+        _require_names(fail_on | allow)
         strict, lenient = POLICIES[name]
         label = name + "".join(f" +{one}" for one in sorted(fail_on)) + "".join(f" -{one}" for one in sorted(allow))
         return cls(label, strict | fail_on, (lenient - fail_on) | allow)
@@ -91,3 +99,17 @@ class Policy:
         if verdict == "INCONCLUSIVE" and "inconclusive" not in self.allow:
             return 3
         return 0
+
+
+def _require_names(given: frozenset[str]) -> None:
+    for name in sorted(given & FAILS_NOTHING.keys()):
+        raise LosslessError(
+            f"{name!r} cannot be used with --fail-on or --allow: {FAILS_NOTHING[name]}.",
+            f"Choose from {', '.join(sorted(NAMES))}.",
+        )
+    unknown = sorted(given - NAMES)
+    if unknown:
+        raise LosslessError(
+            f"Unknown {'name' if len(unknown) == 1 else 'names'}: {', '.join(unknown)} (--fail-on, --allow).",
+            suggestion(unknown, NAMES),
+        )

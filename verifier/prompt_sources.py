@@ -25,7 +25,7 @@ LONGEST_LINE = 64 * 2**20
 """Bytes. A prompt of a million tokens has about 5 MB; a longer line is no prompt but a file of another kind."""
 LARGEST_ARRAY = 2 * 2**30
 """Bytes. A JSON array has to be held whole; JSON Lines of any size can be read."""
-PROMPT_SCHEMA_VERSION = 1
+PROMPT_SCHEMA_VERSION = 2
 """Grows when a line that was valid no longer is, or means something else."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 WHITE_SPACE = b" \t\r\n"
@@ -329,6 +329,18 @@ def _batch(item: str, name: str) -> Prompt:
     )
 
 
+def message_of(raw: Any) -> Message:
+    """A message in OpenAI's form; fields without a value are left out.
+
+    Raises:
+        ValueError: naming what is wrong with it.
+    """
+    try:
+        return _message(msgspec.convert(_without_nulls(raw), BatchMessage))
+    except msgspec.ValidationError as error:
+        raise ValueError(f"a message cannot be read: {error}") from None
+
+
 def _without_nulls(message: Any) -> Any:
     """As answers are recorded, a message may have any of its fields without a value."""
     if not isinstance(message, dict):
@@ -393,6 +405,7 @@ def prompt_schema() -> dict[str, Any]:
     for choice in properties["max_tokens"]["anyOf"]:
         if choice["type"] == "integer":
             choice["minimum"] = 1
+    schema["$defs"]["Parameters"]["properties"]["repetition_penalty"]["exclusiveMinimum"] = 0
     schema["$defs"]["Parameters"]["properties"]["stop"]["items"]["minLength"] = 1
     schema["$defs"]["Prompt"]["anyOf"] = [
         {"required": ["prompt"], "properties": {"prompt": {"type": "string", "minLength": 1}}},

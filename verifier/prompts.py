@@ -7,17 +7,19 @@ import math
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import jsonlines
 import msgspec
 
+from verifier.bounds import MOST_TOKENS, Bound, problem
 from verifier.errors import PromptSetError
-from verifier.records import Prompt
+from verifier.records import Parameters, Prompt
 
 SUFFIX = ".jsonl"
 MOST_BIAS = 100.0
 """As in OpenAI's API; engines refuse more."""
+TOKENS = Bound(int, 0, MOST_TOKENS)
 LONGEST_ID = 200
 """Characters. Ids are printed in tables and used in file names of reports."""
 
@@ -90,12 +92,14 @@ def parse(line: str) -> Prompt:
         prompt = msgspec.convert(raw, Prompt)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
+    _require_finite(raw, "")
     if not prompt.id.strip() or not prompt.id.isprintable() or len(prompt.id) > LONGEST_ID:
         raise ValueError(f"`id` must be 1 to {LONGEST_ID} printable characters")
     if not prompt.text and not prompt.messages:
         raise ValueError("a prompt needs `prompt` (text) or `messages`, not empty")
-    if prompt.max_tokens is not None and prompt.max_tokens < 1:
-        raise ValueError(f"`max_tokens` is {prompt.max_tokens}; the least is 1")
+    wrong = None if prompt.max_tokens is None else problem("max_tokens", prompt.max_tokens)
+    if wrong:
+        raise ValueError(wrong)
     _check_parameters(prompt)
     _check_tools(prompt)
     try:
@@ -113,6 +117,18 @@ def _no_number(word: str) -> None:
 _loads = partial(json.loads, parse_constant=_no_number)
 
 
+def _require_finite(value: Any, place: str) -> None:
+    """A number too large for a float, such as 1e999, is read as infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"`{place}` is not a finite number")
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _require_finite(inner, f"{place}.{name}" if place else name)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            _require_finite(inner, f"{place}[{number}]")
+
+
 def _check_tools(prompt: Prompt) -> None:
     if prompt.parameters.tools and not prompt.messages:
         raise ValueError("`parameters.tools` needs `messages`: a chat template tells a model of its tools")
@@ -126,11 +142,19 @@ def _check_tools(prompt: Prompt) -> None:
             raise ValueError(f'`{where}` is not of the form {{"type": "function", "function": {{"name": …}}}}')
 
 
-def _check_parameters(prompt: Prompt) -> None:
-    parameters = prompt.parameters
+def _check_penalties(parameters: Parameters) -> None:
     penalties = (parameters.repetition_penalty, parameters.presence_penalty, parameters.frequency_penalty)
     if not all(math.isfinite(penalty) for penalty in penalties):
-        raise ValueError("a penalty in `parameters` is no finite number")
+        raise ValueError("a penalty in `parameters` is not a finite number")
+    if parameters.repetition_penalty <= 0:
+        raise ValueError(
+            f"`parameters.repetition_penalty` is {parameters.repetition_penalty:g}; it must be greater than 0"
+        )
+
+
+def _check_parameters(prompt: Prompt) -> None:
+    parameters = prompt.parameters
+    _check_penalties(parameters)
     if any(not stop for stop in parameters.stop):
         raise ValueError("`parameters.stop` holds an empty string")
     for name in ("logit_bias", "text_bias"):
@@ -142,13 +166,14 @@ def _check_parameters(prompt: Prompt) -> None:
             raise ValueError(f"`parameters.logit_bias` names {token!r}, which is no token id; text_bias takes texts")
     if "" in parameters.text_bias:
         raise ValueError("`parameters.text_bias` names an empty text")
-    if parameters.min_tokens < 0:
-        raise ValueError(f"`parameters.min_tokens` is {parameters.min_tokens}; the least is 0")
+    for name in ("min_tokens", "thinking_budget"):
+        value = getattr(parameters, name)
+        wrong = None if value is None else TOKENS.problem(value)
+        if wrong:
+            raise ValueError(f"`parameters.{name}` {wrong}")
     if prompt.max_tokens is not None and parameters.min_tokens > prompt.max_tokens:
         raise ValueError(
             f"`parameters.min_tokens` is {parameters.min_tokens}, more than max_tokens {prompt.max_tokens}"
         )
-    if parameters.thinking_budget is not None and parameters.thinking_budget < 0:
-        raise ValueError(f"`parameters.thinking_budget` is {parameters.thinking_budget}; the least is 0")
     if parameters.json_schema is not None and parameters.grammar:
         raise ValueError("`parameters` has both json_schema and grammar; an answer follows one of them")

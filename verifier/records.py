@@ -11,10 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
+
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+"""Refused when a file is read: a negative tolerance would turn every near-tie into a wrong token. (JSON has neither NaN
+nor infinity.)"""
 
 SCHEMA_VERSION = 2
 """Version of the file format. It grows when a reader of the previous version would misread a file."""
@@ -351,7 +355,7 @@ class Split(Struct, frozen=True, omit_defaults=True):
     spec_token: int
     argmax: int
     gap: float
-    tolerance: float
+    tolerance: NotNegative
     source: Literal["reference-run", "prefill", "one-token"]
     rank: int | None = None
     at_least: bool = False
@@ -363,7 +367,7 @@ class Split(Struct, frozen=True, omit_defaults=True):
 class Tolerance(Struct, frozen=True):
     """The gap that arithmetic alone can explain on this server, in nats."""
 
-    value: float
+    value: NotNegative
     source: str
     confidence: Literal["high", "medium", "low"]
 
@@ -376,11 +380,11 @@ class Measurement(Struct, frozen=True, tag="measurement", omit_defaults=True):
     """
 
     tolerance: Tolerance
-    samples: int
-    rms: float
-    largest: float
-    own_tokens: int = 0
-    own_beyond: int = 0
+    samples: Annotated[int, msgspec.Meta(ge=0)]
+    rms: NotNegative
+    largest: NotNegative
+    own_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
+    own_beyond: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Comparison(Struct, frozen=True, tag="comparison", omit_defaults=True):

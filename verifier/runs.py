@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from verifier import __version__
+from verifier.bounds import problem
 from verifier.errors import StoreError
 from verifier.golden import Run, Store, read
 from verifier.plan import Plan
@@ -36,6 +37,7 @@ def plan_of(settings: Settings, golden: Run | None = None) -> Plan:
     Raises:
         StoreError: when other limits are asked for than the golden was recorded with.
     """
+    recorded = None if golden is None else _recorded_limits(golden)
     plan = Plan(
         _prompts(settings) if golden is None or settings.prompts else _Recorded(golden, settings),
         max_tokens=settings.max_tokens or DEFAULT_MAX_TOKENS,
@@ -50,9 +52,8 @@ def plan_of(settings: Settings, golden: Run | None = None) -> Plan:
         one_at_a_time=settings.one_at_a_time,
         allow_mismatch=settings.allow_mismatch,
     )
-    if golden is None:
+    if golden is None or recorded is None:
         return plan
-    recorded = _recorded_limits(golden)
     if settings.max_tokens not in {None, recorded["max_tokens"]}:
         raise StoreError(
             f"{golden.path} was recorded with {recorded['max_tokens']} tokens an answer, not {settings.max_tokens}.",
@@ -63,18 +64,14 @@ def plan_of(settings: Settings, golden: Run | None = None) -> Plan:
 
 def _recorded_limits(golden: Run) -> dict[str, Any]:
     """What a golden's answers were asked with, which whatever is compared with them must be asked with too."""
-    options = golden.header.options
-    try:
-        return {
-            "max_tokens": int(options["max_tokens"]),
-            "capped": bool(options["capped"]),
-            "ref_runs": int(options["ref_runs"]),
-            "noise_concurrency": int(options.get("noise_concurrency", 0)),
-        }
-    except (KeyError, TypeError, ValueError):
-        raise StoreError(
-            f"{golden.path} does not tell with which options it was recorded.", "Record it again."
-        ) from None
+    options = {"noise_concurrency": 0, **golden.header.options}
+    for name in ("max_tokens", "ref_runs", "noise_concurrency"):
+        wrong = problem(name, options.get(name))
+        if wrong:
+            raise StoreError(f"{golden.path}, line 1: the option {wrong}.", "Record it again.")
+    if not isinstance(options.get("capped"), bool):
+        raise StoreError(f"{golden.path}, line 1: the option `capped` is missing or not a boolean.", "Record it again.")
+    return {name: options[name] for name in ("max_tokens", "capped", "ref_runs", "noise_concurrency")}
 
 
 def _prompts(settings: Settings) -> Prompts:
@@ -224,7 +221,7 @@ def new_folder(out: Path, name: str) -> Path:
     raise StoreError(f"{out} is full of runs of this second.", "Wait a second.")
 
 
-def report(store: Store, summary: Summary, display: Display) -> Summary:
+def report(store: Run, summary: Summary, display: Display) -> Summary:
     """Write the report of a run beside its file, and show it."""
     from verifier.reports.html import write_html
 

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -19,8 +18,11 @@ from verifier.compare.fingerprints import LOSSY_SWITCH, SERVER_CHANGED
 from verifier.compare.speed import generated
 from verifier.connections import api_key, connected
 from verifier.errors import StoreError
+from verifier.events import Found
 from verifier.golden import Run, Store
+from verifier.matching import readable
 from verifier.plan import Plan
+from verifier.provisional import removed_on_failure
 from verifier.recording import record
 from verifier.records import Arm, Drafts, Finding, Rendering, ServerRecord, Summary
 from verifier.runs import (
@@ -71,22 +73,36 @@ async def check_async(settings: Settings, display: Display) -> Summary:
 
 
 def compare(settings: Settings, reference: Path, speculative: Path, display: Display) -> Summary:
-    """`lossless compare`: two files, no server."""
+    """`lossless compare`: two files, no server. A refused comparison leaves nothing behind.
+
+    Files of other tools are compared by text (`matching`).
+    """
     return asyncio.run(_compare(settings, reference, speculative, display))
 
 
 async def _compare(settings: Settings, reference: Path, speculative: Path, display: Display) -> Summary:
-    with Run(reference) as a, Run(speculative) as b:
+    with (
+        readable(reference, speculative) as pair,
+        Run(pair.reference) as a,
+        Run(pair.speculative) as b,
+    ):
         plan = plan_of(settings, a)
         options = {"compare": [content_mark(reference), content_mark(speculative)], **limits(plan)}
         folder = new_folder(settings.out, f"{reference.stem}-{speculative.stem}"[:80])
         files = (reference, speculative)
         made_by = (settings.invocation or invocation.of_settings("compare", settings, arguments=files),)
-        with Store(folder / RUN_FILE, new_header("check", plan.prompts, options, made_by)) as store:
+        header = new_header("check", plan.prompts, options, made_by)
+        with removed_on_failure(folder), Store(folder / RUN_FILE, header) as store:
             display.opened(store.path, resumed=False)
             copy_golden(a, plan, store)
             _copy_findings(a, "ref", store, "ref")
-            _copy_speculative(b, plan, store)
+            _copy_speculative(b, plan, store, named=speculative)
+            _copy_failures(a, b, plan, store)
+            if pair.by_text:
+                _leave_out_ends(plan, store)
+            for finding in pair.findings:
+                store.append(finding)
+                display(Found(finding))
             summary = await Check(plan, store, None, None, display, recorded=b).run()
             return report(store, summary, display)
 
@@ -108,7 +124,7 @@ async def _rescore(settings: Settings, run: Path, display: Display) -> Summary:
             return report(store, await Check(plan, store, None, reference, display).rescore(), display)
 
 
-def _copy_speculative(source: Run, plan: Plan, store: Store) -> None:
+def _copy_speculative(source: Run, plan: Plan, store: Store, *, named: Path) -> None:
     """Copy the answers of a file as those of the speculative server; a golden holds them as its reference's."""
     arm: Arm = "spec" if "spec" in source.servers else "ref"
     server = source.servers.get(arm)
@@ -122,7 +138,7 @@ def _copy_speculative(source: Run, plan: Plan, store: Store) -> None:
         found += 1
         store.append(msgspec.structs.replace(completion, arm="spec", run=0, top=None))
         ours, theirs = store.rendering(prompt.id), source.rendering(prompt.id)
-        if ours is not None and theirs is not None and _sent(ours) != _sent(theirs):
+        if ours is not None and theirs is not None and not _sent_alike(ours, theirs):
             store.append(
                 Finding(
                     "prompt-differs",
@@ -136,7 +152,7 @@ def _copy_speculative(source: Run, plan: Plan, store: Store) -> None:
     _copy_findings(source, arm, store, "spec")
     if not found:
         raise StoreError(
-            f"{source.path} answers no prompt of {plan.prompts.name!r}.", "Record both files with the same prompt set."
+            f"{named} answers no prompt of {plan.prompts.name!r}.", "Record both files with the same prompt set."
         )
 
 
@@ -165,8 +181,42 @@ def _drafts(source: Run, arm: Arm) -> Iterator[Drafts]:
         yield msgspec.structs.replace(drafts, arm="spec")
 
 
-def _sent(rendering: Rendering) -> tuple[Any, ...]:
-    return rendering.ids, rendering.text, rendering.messages
+def _copy_failures(reference: Run, speculative: Run, plan: Plan, store: Store) -> None:
+    """Copy why prompts have no answer, so that their verdicts can say it."""
+    arm: Arm = "spec" if "spec" in speculative.servers else "ref"
+    for prompt in plan.prompts:
+        for source, told, side in ((reference, "ref", "ref"), (speculative, arm, "spec")):
+            failure = source.failure(told, prompt.id)  # type: ignore[arg-type]
+            if failure is not None and not store.has_completion(side, prompt.id):  # type: ignore[arg-type]
+                store.append(msgspec.structs.replace(failure, arm=side))
+
+
+def _leave_out_ends(plan: Plan, store: Store) -> None:
+    """Where one side does not say why its answer ended, the other's reason is no difference: it is left out too."""
+    for prompt in plan.prompts:
+        ref, spec = store.completion("ref", prompt.id), store.completion("spec", prompt.id)
+        if ref is None or spec is None or (ref.finish == "unknown") == (spec.finish == "unknown"):
+            continue
+        for one in [*store.completions(prompt.id)]:
+            if one.finish != "unknown":
+                store.append(msgspec.structs.replace(one, finish="unknown", stop=None))
+
+
+def _sent_alike(one: Rendering, other: Rendering) -> bool:
+    """Whether two files hold answers to the same prompt: as it was sent, or where a file does not say how, as it was
+    asked. What neither says is taken to be the same, as the two were matched by an id."""
+    sent = [(each.ids, each.text, each.messages) for each in (one, other)]
+    if all(any(form is not None for form in forms) for forms in sent):
+        return sent[0] == sent[1]
+    if one.prompt is None or other.prompt is None:
+        return True
+    forms = [
+        (mine, theirs)
+        for mine, theirs in ((one.prompt.text, other.prompt.text), (one.prompt.messages, other.prompt.messages))
+        if mine is not None and theirs is not None
+    ]
+    told = all(prompt.text is not None or prompt.messages is not None for prompt in (one.prompt, other.prompt))
+    return any(mine == theirs for mine, theirs in forms) if forms else not told
 
 
 def identify(address: str, timeout: float) -> tuple[ServerRecord, tuple[Finding, ...]]:

@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from verifier.bounds import BOUNDS, problem
+from verifier.choices import suggestion
+from verifier.compare.fingerprints import ALLOWABLE
+from verifier.errors import LosslessError
 from verifier.events import Event
 from verifier.golden import Run
 from verifier.plan import Score
@@ -21,7 +25,11 @@ Update = Literal["", "all", "new"]
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user asked for; ``None`` is "not said"."""
+    """What a user asked for; ``None`` is "not said".
+
+    Raises:
+        LosslessError: for a number outside its range, or a field that ``--allow-mismatch`` does not take.
+    """
 
     spec: str = ""
     ref: str | None = None
@@ -50,6 +58,19 @@ class Settings:
     update: Update = ""
     invocation: Invocation | None = field(default=None, compare=False)
     """The command that all of this was given with; ``None`` where it was not a command."""
+
+    def __post_init__(self) -> None:
+        for name in BOUNDS.keys() & self.__dataclass_fields__.keys():
+            value = getattr(self, name)
+            wrong = None if value is None else problem(name, value)
+            if wrong:
+                raise LosslessError(f"{wrong}.", "Give a finite number in its range.")
+        unknown = sorted(self.allow_mismatch - ALLOWABLE)
+        if unknown:
+            raise LosslessError(
+                f"Unknown {'field' if len(unknown) == 1 else 'fields'}: {', '.join(unknown)} (--allow-mismatch).",
+                suggestion(unknown, ALLOWABLE),
+            )
 
     @property
     def whole(self) -> bool:

@@ -98,3 +98,28 @@ def test_a_file_that_is_no_golden_is_an_error(project: pytest.Pytester, pair: Ma
     result = project.runpytest_inprocess("--lossless-golden=no.jsonl", "--lossless-spec", pair().spec.url)
     result.assert_outcomes(errors=4)
     result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_a_reference_of_a_stronger_source_is_compared_with_instead_of_the_golden(
+    project: pytest.Pytester, pair: MakePair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = pair()
+    golden = record(project, two, "g.jsonl")
+    with (project.path / "pytest.ini").open("a") as file:
+        file.write(f"lossless_golden = {golden}\n")
+    before = two.asked()[0]
+    by_golden = project.runpytest_inprocess("--lossless-spec", two.spec.url)
+    by_golden.assert_outcomes(passed=4)
+    assert two.asked()[0] == before
+    live = project.runpytest_inprocess(*two.arguments)
+    live.assert_outcomes(passed=4)
+    assert two.asked()[0] > before
+    # Of one source, the golden counts, and the reference only serves to update it.
+    before = two.asked()[0]
+    both = project.runpytest_inprocess(*two.arguments, "--lossless-golden", str(golden))
+    both.assert_outcomes(passed=4)
+    assert two.asked()[0] == before
+    monkeypatch.setenv("LOSSLESS_REF", two.ref.url)
+    outside = project.runpytest_inprocess("--lossless-spec", two.spec.url)
+    outside.assert_outcomes(passed=4)
+    assert two.asked()[0] > before

@@ -76,3 +76,29 @@ def test_a_slip_in_environment_or_ini_file_names_its_place(
     monkeypatch.delenv("LOSSLESS_CONCURRENCY")
     result = project.runpytest_inprocess("--lossless-concurrency=2")
     result.stderr.fnmatch_lines(["*LOSSLESS_ONE_AT_A_TIME is 'perhaps'; write true or false.*"])
+
+
+def test_a_crash_of_ours_is_an_error_and_blames_no_server(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from verifier import session
+
+    def check(*_: object) -> None:
+        raise AssertionError("the last rule always decides")
+
+    monkeypatch.setattr(session, "check", check)
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture
+        def checked(lossless):
+            return lossless.check("words.lossless.jsonl")
+
+        def test_it(checked):
+            pass
+        """
+    )
+    result = project.runpytest_inprocess("--lossless-spec", ":1", "--lossless-ref", ":2")
+    result.assert_outcomes(errors=5)
+    result.stdout.fnmatch_lines(["*lossless itself failed*AssertionError: the last rule always decides*"])

@@ -128,7 +128,7 @@ def test_in_a_class_and_with_other_parameters(run: Callable[..., pytest.RunResul
     ("marker", "said"),
     [
         ('"seed9"', "There is no prompt set 'seed9'"),
-        ('"words.jsonl", allow=["nearly"]', "nearly: nothing is called so"),
+        ('"words.jsonl", allow=["nearly"]', "Unknown name: nearly"),
         ('"words.jsonl", temperature=1', "temperature: there is no such argument"),
         ('"words.jsonl", "seed8"', "takes one prompt set"),
     ],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -27,8 +28,32 @@ COMMANDS: Mapping[str, str] = {
 """Commands and their one-line help, held here so that `lossless --help` imports no command."""
 
 
+@contextmanager
+def _closed_pipes_named() -> Iterator[None]:
+    """Raise `ClosedPipe` where click would exit with 1."""
+    from verifier.cli.crash import ClosedPipe, is_closed_pipe
+
+    try:
+        yield
+    except (OSError, SystemExit) as error:
+        if is_closed_pipe(error):
+            raise ClosedPipe from None
+        if isinstance(error, BrokenPipeError):
+            # click takes any broken pipe for ours, and would exit with 1.
+            raise RuntimeError("The pipe to another process is broken.") from error
+        raise
+
+
 class LazyGroup(click.Group):
     """Commands by name from `verifier.cli.NAME`, imported when they are called."""
+
+    def make_context(self, *arguments: Any, **settings: Any) -> click.Context:
+        with _closed_pipes_named():
+            return super().make_context(*arguments, **settings)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _closed_pipes_named():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -52,26 +77,51 @@ def cli(ctx: click.Context) -> None:
     """Did speculative decoding change my outputs, and is it a bug?
 
     Exit codes: 0 the outputs hold, 1 LOSSY, 2 wrong usage, 3 INVALID or INCONCLUSIVE, 4 a server failed and the run is
-    incomplete, 130 interrupted.
+    incomplete, 70 internal error (LOSSLESS_TRACEBACK=1 prints its traceback), 130 interrupted, 141 the reader of the
+    output went away.
     """
     from verifier.cli.defaults import from_pyproject
+    from verifier.cli.sources import PYPROJECT
 
-    table = from_pyproject()
-    ctx.default_map = dict.fromkeys(COMMANDS, table)
+    defaults = from_pyproject()
+    if defaults is not None:
+        ctx.meta[PYPROJECT] = str(defaults.path)
+        # The options of these two name files and formats of their own.
+        ctx.default_map = {name: dict(defaults.options) for name in COMMANDS if name not in {"report", "schema"}}
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the ``lossless`` command."""
-    sys.exit(run(arguments))
+    from verifier.cli.crash import flushed
+
+    sys.exit(flushed(run(arguments)))
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code; errors that a user can mend are printed without a traceback."""
+    """Run one command and return its exit code.
+
+    Errors that a user can fix are printed without a traceback. An unexpected one is exit code 70: 1 would say LOSSY.
+    """
+    from verifier.cli import crash
+
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return _interrupted()
+    except crash.ClosedPipe:
+        return crash.CLOSED_PIPE
+    except Exception as error:
+        return crash.CLOSED_PIPE if crash.is_closed_pipe(error) else crash.report(error)
+
+
+def _run(arguments: list[str] | None) -> int:
     try:
         code: Any = cli.main(arguments, prog_name="lossless", standalone_mode=False)
-    except click.exceptions.Abort:
-        click.echo("Interrupted. What was answered is kept; run the same command again to go on.", err=True)
-        return 130
+    except click.exceptions.Abort as abort:
+        # click aborts at the end of its input as well. Nothing here asks for input, so that is an error of ours.
+        if isinstance(abort.__cause__, EOFError):
+            raise abort.__cause__ from None
+        return _interrupted()
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -86,3 +136,10 @@ def run(arguments: list[str] | None = None) -> int:
             click.echo(f"  → {visible(error.advice)}", err=True)
         return error.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _interrupted() -> int:
+    from verifier.cli.crash import INTERRUPTED
+
+    click.echo("Interrupted. Answers so far are kept; run the same command again to resume.", err=True)
+    return INTERRUPTED

@@ -7,7 +7,11 @@ from typing import Any
 
 import click
 
-from verifier.cli import options
+from verifier.cli import options, sources
+
+REFERENCES = (("ref", "ref_cmd"), ("golden",))
+SPECULATIVES = (("spec", "spec_cmd"),)
+"""Groups of options that exclude each other. An address beside a command says where the started server will be."""
 
 
 @click.command("check")
@@ -20,14 +24,14 @@ from verifier.cli import options
 @options.health_deadline
 @options.option(
     "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     help="A lossless.toml with servers and the pairs to check.",
 )
 @options.option("--only", multiple=True, metavar="NAME", help="Of --config, only this matrix entry; may be repeated.")
 @options.option(
     "--golden",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A golden to compare with, in place of --ref.",
+    type=click.Path(path_type=Path),
+    help="A golden to use as the reference instead of --ref.",
 )
 @options.option(
     "--strict-golden", is_flag=True, help="Fail when the golden lacks a prompt, has one too many, or is stale."
@@ -93,17 +97,10 @@ def command(
     A command that starts a server is run without a shell. It has {port} where the port belongs, or --ref and --spec say
     where the server will be. Two servers that are started run one after the other, unless --together is given.
     """
+    servers = _servers(ctx)
+    config, golden = servers["config"], servers["golden"]
+    ref, ref_cmd, spec, spec_cmd = (servers[name] for name in ("ref", "ref_cmd", "spec", "spec_cmd"))
     starting = ref_cmd is not None or spec_cmd is not None
-    if config is not None and (starting or spec or ref or golden):
-        raise click.UsageError("--config names the servers; leave --spec, --ref and --golden out.")
-    if config is None and (ref is None and ref_cmd is None) == (golden is None):
-        raise click.UsageError("Give the reference: --ref ADDRESS, --ref-cmd COMMAND or --golden FILE.")
-    if config is None and spec is None and spec_cmd is None:
-        raise click.UsageError("Give the speculative server: --spec ADDRESS or --spec-cmd COMMAND.")
-    if together and not starting:
-        raise click.UsageError("--together is for servers that are started with --ref-cmd and --spec-cmd.")
-    if only and config is None:
-        raise click.UsageError("--only is for --config.")
     from verifier import session
     from verifier.reports.terminal import Terminal
 
@@ -153,3 +150,30 @@ def command(
             )
             return managed.check(settings, pair, terminal).exit_code
         return session.check(settings, terminal).exit_code
+
+
+def _servers(ctx: click.Context) -> dict[str, Any]:
+    """The parameters, with servers of weaker sources left aside.
+
+    Raises:
+        click.UsageError: when something is missing, or one source gives what excludes each other.
+    """
+    pair = [name for group in (*REFERENCES, *SPECULATIVES) for name in group]
+    by_config, by_name = sources.strength(ctx, "config"), sources.strength(ctx, *pair)
+    if by_config >= by_name:
+        aside = sources.overridden(ctx, ("config",), pair)
+    else:
+        aside = frozenset({"config"}) | sources.overridden(ctx, *REFERENCES) | sources.overridden(ctx, *SPECULATIVES)
+    told = sources.set_aside(ctx, aside)
+    if told["config"] is None:
+        if not any(told[name] for group in REFERENCES for name in group):
+            raise click.UsageError("Give the reference: --ref ADDRESS, --ref-cmd COMMAND or --golden FILE.")
+        if not any(told[name] for group in SPECULATIVES for name in group):
+            raise click.UsageError("Give the speculative server: --spec ADDRESS or --spec-cmd COMMAND.")
+        # A switch for another way of working is an error where it was meant for this command.
+        if ctx.params["only"] and sources.strength(ctx, "only") >= by_name:
+            raise click.UsageError("--only is for --config.")
+    started = told["ref_cmd"] or told["spec_cmd"]
+    if ctx.params["together"] and not started and sources.strength(ctx, "together") >= max(by_name, by_config):
+        raise click.UsageError("--together is for servers that are started with --ref-cmd and --spec-cmd.")
+    return told

@@ -9,10 +9,32 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from verifier.bounds import BOUNDS
+from verifier.cli.sources import Option, strength
+
 if TYPE_CHECKING:
     from verifier.records import Invocation
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Number(click.FloatRange):
+    """A finite number in a range: NaN and infinity pass click's own limits."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
+
+def number(name: str) -> click.IntRange | Number:
+    """The type of a numeric option by the name of its setting."""
+    bound = BOUNDS[name]
+    if bound.kind is int:
+        return click.IntRange(int(bound.least), bound.most)
+    return Number(bound.least, bound.most)
+
 
 KEY_VARIABLES = {
     "ref": ("LOSSLESS_REF_API_KEY", "LOSSLESS_API_KEY"),
@@ -23,10 +45,10 @@ on the machine."""
 
 
 def option(*names: str, **settings: Any) -> Callable[[F], F]:
-    """A click option with the environment variable that its long name gives."""
+    """A click option with the environment variable that its long name gives. Its errors name where a value is from."""
     long = next(name for name in names if name.startswith("--")).split("/")[0]
     variable = "LOSSLESS_" + long.removeprefix("--").replace("-", "_").upper()
-    return click.option(*names, envvar=variable, show_envvar=True, **settings)
+    return click.option(*names, cls=Option, envvar=variable, show_envvar=True, **settings)
 
 
 def ref(*, required: bool) -> Callable[[F], F]:
@@ -36,8 +58,8 @@ def ref(*, required: bool) -> Callable[[F], F]:
 def chosen(function: F) -> F:
     """The options by which prompts are chosen out of sets."""
     for decorate in (
-        option("--seed", type=int, default=0, show_default=True, help="Of the sample."),
-        option("--sample", type=click.IntRange(1), help="Only so many prompts, spread over the categories."),
+        option("--seed", type=number("seed"), default=0, show_default=True, help="Random seed for --sample."),
+        option("--sample", type=number("sample"), help="Only this many prompts, spread over the categories."),
         option("--tag", multiple=True, help="Only prompts with this tag; may be repeated."),
         option("--language", multiple=True, help="Only this language code, such as zh; may be repeated."),
         option("--category", multiple=True, help="Only this category; may be repeated."),
@@ -46,20 +68,12 @@ def chosen(function: F) -> F:
     return function
 
 
-def _finite(_: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """NaN and infinity pass click's own limits, and nothing can be compared with them."""
-    if value is not None and not math.isfinite(value):
-        raise click.BadParameter("it must be a finite number.", param=parameter)
-    return value
-
-
 def judged(function: F) -> F:
     """The options by which answers are judged; `judging` makes settings of them."""
     for decorate in (
         option(
             "--min-acceptance",
-            type=click.FloatRange(1),
-            callback=_finite,
+            type=number("min_acceptance"),
             metavar="LENGTH",
             help="Fail (exit code 3) when the acceptance length, in tokens per decode step, is lower or unknown.",
         ),
@@ -72,7 +86,7 @@ def judged(function: F) -> F:
             show_default=True,
             help="What fails a run: any difference, what is speculation's fault, or what is more than a small change.",
         ),
-        option("--tolerance", type=click.FloatRange(0), help="Nats that arithmetic is given, in place of measuring."),
+        option("--tolerance", type=number("tolerance"), help="Override the measured tolerance, in nats."),
         option(
             "--score",
             type=click.Choice(["differing", "all", "none"]),
@@ -94,9 +108,12 @@ def judging(
     allow: tuple[str, ...],
     min_acceptance: float | None,
 ) -> dict[str, Any]:
-    """Settings of the options that `judged` adds."""
+    """Settings of the options that `judged` adds. A name to fail on beats an allowance from a weaker source."""
     from verifier.policy import Policy
 
+    context = click.get_current_context()
+    if strength(context, "fail_on") > strength(context, "allow"):
+        allow = tuple(name for name in allow if name not in fail_on)
     return {
         "score": score,
         "tolerance": tolerance,
@@ -107,8 +124,7 @@ def judging(
 
 def given(context: click.Context) -> frozenset[str]:
     """Names of the parameters that the user has set, on the command line or in the environment."""
-    default = click.core.ParameterSource.DEFAULT
-    return frozenset(name for name in context.params if context.get_parameter_source(name) is not default)
+    return frozenset(name for name in context.params if strength(context, name) > 1)
 
 
 def invoked(context: click.Context) -> Invocation:
@@ -156,7 +172,7 @@ ref_cmd = option(
 )
 health_deadline = option(
     "--health-deadline",
-    type=click.FloatRange(1),
+    type=number("health_deadline"),
     default=1800.0,
     show_default=True,
     help="Seconds that a started server may take until it is healthy.",
@@ -170,30 +186,30 @@ prompts = option(
 )
 ids = option("--id", "ids", multiple=True, metavar="ID", help="Only the prompt with this id; may be repeated.")
 max_tokens = option(
-    "--max-tokens", type=click.IntRange(1), help="Tokens of an answer, at most. [default: the prompt's own, or 128]"
+    "--max-tokens", type=number("max_tokens"), help="Tokens of an answer, at most. [default: the prompt's own, or 128]"
 )
 concurrency = option(
     "--concurrency",
-    type=click.IntRange(1, 1024),
+    type=number("concurrency"),
     default=1,
     show_default=True,
     help="Requests in flight at each server. Batching changes greedy output by itself.",
 )
 ref_runs = option(
     "--ref-runs",
-    type=click.IntRange(1, 9),
+    type=number("ref_runs"),
     default=2,
     show_default=True,
     help="Passes of the reference; the second shows whether it repeats itself, and why tokens differ.",
 )
 noise_concurrency = option(
     "--noise-concurrency",
-    type=click.IntRange(0, 1024),
+    type=number("noise_concurrency"),
     default=0,
     help="One more pass of the reference with so many requests at once: its noise at another batch shape.",
 )
 timeout = option(
-    "--timeout", type=click.FloatRange(1), default=600.0, show_default=True, help="Seconds to wait for one answer."
+    "--timeout", type=number("timeout"), default=600.0, show_default=True, help="Seconds to wait for one answer."
 )
 out = option(
     "--out",

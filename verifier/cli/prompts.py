@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from verifier.bounds import MOST_TOKENS
 from verifier.cli import options
 
 
@@ -97,16 +98,21 @@ def lengths(context: click.Context, parameter: click.Parameter, value: str) -> t
     """Whole numbers with commas between them."""
     del context
     try:
-        return tuple(int(part) for part in value.split(","))
+        found = tuple(int(part) for part in value.split(","))
+        if all(1 <= length <= MOST_TOKENS for length in found):
+            return found
+        raise ValueError
     except ValueError:
-        raise click.BadParameter(f"{value!r} is not a list of numbers such as 1600,13000.", param=parameter) from None
+        raise click.BadParameter(
+            f"{value!r} is not a list of positive numbers such as 1600,13000.", param=parameter
+        ) from None
 
 
 @command.command("make")
 @click.argument("kind", type=click.Choice(["long"]))
 @options.option("--tokens", callback=lengths, default="1600,13000,32000", show_default=True, help="Lengths to make.")
-@options.option("--seed", type=int, default=0, show_default=True, help="Another seed gives other texts.")
-@options.option("--each", type=click.IntRange(1), default=3, show_default=True, help="Prompts of each length.")
+@options.option("--seed", type=options.number("seed"), default=0, show_default=True, help="Random seed for the texts.")
+@options.option("--each", type=click.IntRange(1, MOST_TOKENS), default=3, show_default=True, help="Prompts per length.")
 @options.option("--ref", metavar="ADDRESS", help="The server whose tokenizer counts.  [default: an estimate]")
 @options.timeout
 @click.option(

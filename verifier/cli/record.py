@@ -6,19 +6,17 @@ from pathlib import Path
 
 import click
 
-from verifier.cli import options
+from verifier.cli import options, sources
 
 
 @click.command("record")
 @options.ref(required=False)
 @options.ref_cmd
 @options.health_deadline
-@click.option(
+@options.option(
     "--output",
     "-o",
     required=True,
-    envvar="LOSSLESS_OUTPUT",
-    show_envvar=True,
     type=click.Path(dir_okay=False, path_type=Path),
     help="The golden to write, such as golden/NAME.jsonl.",
 )
@@ -64,8 +62,10 @@ def command(
     The two servers need not run at the same time: stop the reference, start the other one in its place, and use
     `lossless check --golden`. A golden whose name ends in .gz or .zst is compressed.
     """
-    if update and update_new_only:
-        raise click.UsageError("Give --update or --update-new-only, not both.")
+    told = sources.set_aside(ctx, sources.overridden(ctx, ("update",), ("update_new_only",)))
+    update, update_new_only = bool(told["update"]), bool(told["update_new_only"])
+    told = sources.set_aside(ctx, sources.overridden(ctx, ("ref", "ref_cmd")))
+    ref, ref_cmd = told["ref"], told["ref_cmd"]
     if ref is None and ref_cmd is None:
         raise click.UsageError("Give the reference: --ref ADDRESS or --ref-cmd COMMAND.")
     from verifier import session

@@ -100,6 +100,10 @@ class Checked:
         return self.run.with_name(session.REPORT_FILE)
 
 
+class InternalError(RuntimeError):
+    """An error of ours in a check. pytest would show an `AssertionError` as if the test had asserted something."""
+
+
 class _Quiet:
     """The display of a check within a test run: pytest owns the screen, so it only remembers the file."""
 
@@ -137,7 +141,7 @@ class Checks:
         if allow is None:
             return options.policy(self.config)
         try:
-            return Policy.of("strict", allow=allow)
+            return Policy.of("strict", allow=[allow] if isinstance(allow, str) else allow)
         except LosslessError as error:
             raise pytest.UsageError(str(error)) from None
 
@@ -151,32 +155,44 @@ class Checks:
         told = {key: value for key, value in given.items() if value is not None}
         golden, ref = told.pop("golden", None), told.pop("ref", None)
         if golden is None and ref is None:
-            golden, ref = self.option("golden"), self.option("ref")
+            golden, ref = self._references()
         elif golden is not None:
             golden, ref = self.config.invocation_params.dir / Path(golden), ref or self.option("ref")
-        mismatch = frozenset(told.pop("allow_mismatch", None) or self.option("allow-mismatch"))
+        mismatch = told.pop("allow_mismatch", None) or self.option("allow-mismatch")
         unknown = told.keys() - {"spec", "max_tokens", "concurrency", "ref_runs", "one_at_a_time", "timeout"}
         if unknown:
             raise pytest.UsageError(f"lossless: {', '.join(sorted(unknown))}: there is no such argument.")
-        settings = Settings(
-            spec=told.get("spec") or self.option("spec") or "",
-            ref=ref,
-            golden=_golden_file(golden, path) if golden else None,
-            prompts=(str(path),),
-            max_tokens=told.get("max_tokens") or self.option("max-tokens"),
-            concurrency=told.get("concurrency") or self.option("concurrency"),
-            ref_runs=told.get("ref_runs") or self.option("ref-runs"),
-            noise_concurrency=self.option("noise-concurrency"),
-            tolerance=self.option("tolerance"),
-            score=self.option("score"),
-            policy=self.policy(),
-            min_acceptance=self.option("min-acceptance"),
-            one_at_a_time=told.get("one_at_a_time", self.option("one-at-a-time")),
-            allow_mismatch=mismatch,
-            timeout=told.get("timeout") or self.option("timeout"),
-            out=self.option("report"),
-        )
+        try:
+            settings = Settings(
+                spec=told.get("spec") or self.option("spec") or "",
+                ref=ref,
+                golden=_golden_file(golden, path) if golden else None,
+                prompts=(str(path),),
+                max_tokens=told.get("max_tokens", self.option("max-tokens")),
+                concurrency=told.get("concurrency", self.option("concurrency")),
+                ref_runs=told.get("ref_runs", self.option("ref-runs")),
+                noise_concurrency=self.option("noise-concurrency"),
+                tolerance=self.option("tolerance"),
+                score=self.option("score"),
+                policy=self.policy(),
+                min_acceptance=self.option("min-acceptance"),
+                one_at_a_time=told.get("one_at_a_time", self.option("one-at-a-time")),
+                allow_mismatch=frozenset([mismatch] if isinstance(mismatch, str) else mismatch),
+                timeout=told.get("timeout", self.option("timeout")),
+                out=self.option("report"),
+            )
+        except LosslessError as error:
+            raise pytest.UsageError(f"lossless: {error}") from None
         return Work(name_of(self.config, path), settings)
+
+    def _references(self) -> tuple[Path | None, str | None]:
+        """Golden and live reference by the options. With both, the reference only serves to update the golden; but one
+        from a stronger source, when nothing is to be updated, was named to be compared with."""
+        golden, ref = self.option("golden"), self.option("ref")
+        updating = self.option("update") or self.option("update-new")
+        if ref and not updating and options.source_of(self.config, "ref") > options.source_of(self.config, "golden"):
+            golden = None
+        return golden, ref
 
     def select(self, needed: Iterable[tuple[Work, str | None]]) -> None:
         """Remember which prompts the tests that are left need: what was deselected is not asked.
@@ -231,6 +247,10 @@ class Checks:
         except LosslessError as error:
             missing = isinstance(error, StaleGolden)
             return State(work.name, attempt, None, error.message, error.advice, missing, missing, golden)
+        except Exception as error:
+            raise InternalError(
+                f"lossless itself failed, which says nothing about the servers: {type(error).__name__}: {error}"
+            ) from error
         return State(work.name, attempt, str(display.path), complete=summary.complete, golden=golden)
 
     def _golden(self, settings: Settings, ids: tuple[str, ...]) -> Golden | None:

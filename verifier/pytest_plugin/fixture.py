@@ -82,8 +82,9 @@ class Result:
             ValueError: for a share or confidence outside of (0, 1).
         """
         __tracebackhide__ = True
-        if not 0 < at_least < 1:
-            raise ValueError(f"at_least must lie strictly between 0 and 1, not {at_least}")
+        for name, share in (("at_least", at_least), ("confidence", confidence)):
+            if not 0 < share < 1:
+                raise ValueError(f"{name} must lie strictly between 0 and 1, not {share}")
         exact, total = self.summary.counts.get("exact", 0), sum(self.summary.counts.values())
         low = clopper_pearson(exact, total, confidence, side="lower").low
         if low >= at_least and self.verdict != "INVALID":

@@ -6,8 +6,11 @@ A value comes from the first of these that has one: ``--lossless-NAME``, the var
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,10 +26,22 @@ FALSE = frozenset({"", "0", "false", "no", "off"})
 Kind = Literal["text", "words", "flag", "count", "seconds", "path", "nats", "length"]
 
 
+class Source(IntEnum):
+    """Where a value comes from, the weakest first."""
+
+    DEFAULT = 0
+    INI = 1
+    ENVIRONMENT = 2
+    COMMAND_LINE = 3
+
+
 @dataclass(frozen=True)
 class Option:
-    """One option. ``least`` is the smallest number that is accepted; ``action`` ones do something and no ini holds
-    them, since a file that rewrites goldens at every run would compare nothing."""
+    """One option. ``least`` and ``most`` are the smallest and largest numbers accepted.
+
+    ``action`` ones do something and no ini holds them, since a file that rewrites goldens at every run would compare
+    nothing.
+    """
 
     name: str
     kind: Kind
@@ -35,6 +50,7 @@ class Option:
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     least: float = 1
+    most: float = sys.float_info.max
     action: bool = False
 
     @property
@@ -61,9 +77,15 @@ OPTIONS = (
         metavar="PATH",
     ),
     Option("prompts", "words", "a prompt set to test, by name or path; may be repeated", (), metavar="NAME|PATH"),
-    Option("max-tokens", "count", "tokens of an answer, at most (default: the prompt's own, or 128)", metavar="N"),
-    Option("concurrency", "count", "requests in flight at each server (default: 1)", 1, metavar="N"),
-    Option("ref-runs", "count", "passes of the reference (default: 2)", 2, metavar="N"),
+    Option(
+        "max-tokens",
+        "count",
+        "tokens of an answer, at most (default: the prompt's own, or 128)",
+        metavar="N",
+        most=2**31 - 1,
+    ),
+    Option("concurrency", "count", "requests in flight at each server (default: 1)", 1, metavar="N", most=1024),
+    Option("ref-runs", "count", "passes of the reference (default: 2)", 2, metavar="N", most=9),
     Option(
         "noise-concurrency",
         "count",
@@ -71,6 +93,7 @@ OPTIONS = (
         0,
         metavar="N",
         least=0,
+        most=1024,
     ),
     Option("tolerance", "nats", "nats that arithmetic is given, in place of measuring", metavar="NATS", least=0),
     Option(
@@ -168,18 +191,34 @@ def value(config: pytest.Config, name: str) -> Any:
         pytest.UsageError: naming where a value that cannot be used came from.
     """
     option = BY_NAME[name]
+    given, source = _given(config, option)
+    if source == Source.COMMAND_LINE:
+        return _typed(option, given, option.flag, config.invocation_params.dir)
+    if source == Source.ENVIRONMENT:
+        return _typed(option, given, option.variable, config.invocation_params.dir)
+    if source == Source.INI:
+        base = config.inipath.parent if config.inipath else config.rootpath
+        return _typed(option, given, f"the ini entry {option.dest}", base)
+    return config.invocation_params.dir / option.default if isinstance(option.default, Path) else option.default
+
+
+def source_of(config: pytest.Config, name: str) -> Source:
+    """Where the value of an option comes from."""
+    return _given(config, BY_NAME[name])[1]
+
+
+def _given(config: pytest.Config, option: Option) -> tuple[Any, Source]:
     given = config.getoption(option.dest, None)
     if given not in (None, []):
-        return _typed(option, given, option.flag, config.invocation_params.dir)
+        return given, Source.COMMAND_LINE
     given = os.environ.get(option.variable, "").strip()
     if given:
-        return _typed(option, given, option.variable, config.invocation_params.dir)
+        return given, Source.ENVIRONMENT
     if not option.action:
         given = config.getini(option.dest)
         if given not in ("", []):
-            base = config.inipath.parent if config.inipath else config.rootpath
-            return _typed(option, given, f"the ini entry {option.dest}", base)
-    return config.invocation_params.dir / option.default if isinstance(option.default, Path) else option.default
+            return given, Source.INI
+    return None, Source.DEFAULT
 
 
 def _typed(option: Option, given: Any, source: str, base: Path) -> Any:
@@ -208,8 +247,12 @@ def _number(option: Option, given: str, source: str) -> float:
         number: float = int(given) if option.kind == "count" else float(given)
     except ValueError:
         raise pytest.UsageError(f"{source} is {given!r}, which is no number.") from None
-    if not option.least <= number < float("inf"):
+    if not math.isfinite(number):
+        raise pytest.UsageError(f"{source} is {given}, which is not a finite number; the least is {option.least:g}.")
+    if number < option.least:
         raise pytest.UsageError(f"{source} is {given}; the least is {option.least:g}.")
+    if number > option.most:
+        raise pytest.UsageError(f"{source} is {given}; the most is {option.most:.0f}.")
     return number
 
 
@@ -228,6 +271,16 @@ def policy(config: pytest.Config) -> Policy:
         raise pytest.UsageError(str(error)) from None
 
 
+def _require_fields(names: tuple[str, ...]) -> None:
+    from verifier.errors import LosslessError
+    from verifier.settings import Settings
+
+    try:
+        Settings(allow_mismatch=frozenset(names))
+    except LosslessError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
 def check(config: pytest.Config) -> None:
     """Look at every option before anything is collected, so that a slip stops the run and not its hundredth test.
 
@@ -237,6 +290,8 @@ def check(config: pytest.Config) -> None:
     values = {option.name: value(config, option.name) for option in OPTIONS}
     if values["fail-on"] or values["allow"]:
         policy(config)
+    if values["allow-mismatch"]:
+        _require_fields(values["allow-mismatch"])
     if not (values["update"] or values["update-new"]):
         return
     what = "--lossless-update" if values["update"] else "--lossless-update-new"

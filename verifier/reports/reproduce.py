@@ -6,6 +6,7 @@ import json
 import shlex
 from typing import Any
 
+from verifier.compare.fingerprints import FILE_ENGINE
 from verifier.golden import Run
 from verifier.invocation import made_by, note, words
 from verifier.records import Alignment, Arm, Completion, Invocation, Prompt, Rendering
@@ -49,7 +50,7 @@ def shell_line(step: Invocation) -> str:
 def curl(run: Run, arm: Arm, rendering: Rendering | None, max_tokens: int) -> str | None:
     """The prompt as one curl command for one arm; ``None`` where its server or its text is not known."""
     server = run.servers.get(arm)
-    if server is None:
+    if server is None or server.fingerprint.engine == FILE_ENGINE:
         return None
     url, model = split_model(server.url)
     request = _request(server.fingerprint.engine, model or server.fingerprint.model, rendering, max_tokens)
