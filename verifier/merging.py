@@ -11,6 +11,7 @@ from verifier.check import Check
 from verifier.compare.fingerprints import changed_fingerprint
 from verifier.errors import StoreError
 from verifier.golden import Run, Store
+from verifier.policy import Policy
 from verifier.records import Summary
 from verifier.runs import limits, new_header, plan_of, report
 from verifier.settings import Display, Settings
@@ -20,11 +21,12 @@ def merge(paths: Sequence[Path], output: Path, display: Display) -> Summary:
     """Join runs into ``output`` and give the verdict on all of their prompts.
 
     Raises:
-        StoreError: when they are of different servers or options, or share a prompt.
+        StoreError: when they are of different servers, options or policies, or share a prompt.
     """
     with ExitStack() as stack:
         shards = [stack.enter_context(Run(path)) for path in paths]
         first = shards[0]
+        policy = _common_policy(shards)
         plan = plan_of(Settings(), first)
         header = new_header("check", first.prompts(), limits(plan))
         store = stack.enter_context(Store(output, header))
@@ -34,7 +36,7 @@ def merge(paths: Sequence[Path], output: Path, display: Display) -> Summary:
             if limits(plan_of(Settings(), shard)) != limits(plan):
                 raise StoreError(f"{shard.path} was made with other options.", "Join runs of one kind only.")
             _copy(shard, store)
-        everything = plan_of(Settings(), store)
+        everything = plan_of(Settings(policy=policy), store)
         return report(store, asyncio.run(Check(everything, store, None, None, display).rescore()), display)
 
 
@@ -43,6 +45,19 @@ def _same_servers(first: Run, shard: Run) -> None:
         other = shard.servers.get(arm)
         if other is None or changed_fingerprint(server.fingerprint, other.fingerprint, arm):
             raise StoreError(f"{shard.path} is of other servers than {first.path}.", "Join shards of one run only.")
+
+
+def _common_policy(shards: Sequence[Run]) -> Policy:
+    """The policy that all shards were checked by. One that was stopped before its verdict has none."""
+    policies = {shard.path: Policy.of_summary(shard.summary) for shard in shards if shard.summary is not None}
+    for path, policy in policies.items():
+        first = next(iter(policies.values()))
+        if (policy.fail_on, policy.allow) != (first.fail_on, first.allow):
+            raise StoreError(
+                f"{path} was checked with the policy {policy.name!r}, the first run with {first.name!r}.",
+                "Check all shards with the same policy.",
+            )
+    return next(iter(policies.values()), Policy())
 
 
 def _copy(shard: Run, store: Store) -> None:

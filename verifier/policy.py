@@ -10,8 +10,8 @@ from verifier.errors import LosslessError
 from verifier.records import Cause, Class, Comparison, Fault, SuiteVerdict, Summary
 
 Outcome = Literal["passed", "failed", "open", "error"]
-"""What becomes of a prompt or of a run. ``open``: nothing fails, but nothing is shown either. ``error``: a server gave no
-usable answer, or the servers cannot be compared. Only ``passed`` is green."""
+"""What becomes of a prompt or of a run. ``open``: nothing fails, but nothing is shown either. ``error``: a server gave
+no usable answer, or the servers cannot be compared. Only ``passed`` is green."""
 
 POLICIES = {
     "strict": (frozenset({"near-lossless", "diverged", "speculation"}), frozenset[str]()),

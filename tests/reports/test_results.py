@@ -72,6 +72,13 @@ def stored(
             yield run
 
 
+def append(run: Run, **changed: Any) -> None:
+    """Write one more summary to the run's file, which is then the one that counts."""
+    assert run.summary is not None
+    with Store(run.path) as store:
+        store.append(msgspec.structs.replace(run.summary, **changed))
+
+
 def exit_code(run: Run) -> int:
     assert run.summary is not None
     return run.summary.exit_code
@@ -185,9 +192,7 @@ def test_the_run_as_a_whole_is_a_test_too(
 
 def test_too_many_differences_fail_the_run_though_no_prompt_fails() -> None:
     with stored([EXACT, NEAR], Policy.of()) as run:
-        summary = msgspec.structs.replace(run.summary, verdict="LOSSY", exit_code=1)  # type: ignore[type-var]
-        with Store(run.path) as store:
-            store.append(summary)
+        append(run, verdict="LOSSY", exit_code=1)
         with Run(run.path) as lossy:
             assert red_elements(junit(lossy)) == 1
             assert errors(lossy) == 1
@@ -238,9 +243,7 @@ def test_a_label_that_is_none_is_the_default_policy_with_what_can_be_read(label:
 
 def test_an_open_answer_that_an_old_file_let_pass_is_skipped() -> None:
     with stored([WRONG, OPEN], Policy.of(allow=["wrong-token"])) as run:
-        old = msgspec.structs.replace(run.summary, exit_code=0, fail_on=None, allow=None)  # type: ignore[type-var]
-        with Store(run.path) as store:
-            store.append(old)
+        append(run, exit_code=0, fail_on=None, allow=None)
         with Run(run.path) as run_of_before:
             suites = junit(run_of_before)
             assert red_elements(suites) == 0

@@ -1,4 +1,5 @@
-"""JUnit XML, a test case for each prompt and one for the run, in the form that Jenkins, GitLab, GitHub actions and pytest agree on."""
+"""JUnit XML, a test case for each prompt and one for the run, in the form that Jenkins, GitLab, GitHub and pytest agree
+on."""
 
 from __future__ import annotations
 
