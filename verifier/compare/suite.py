@@ -197,7 +197,8 @@ class Tally:
         A fault that is excused makes the run LOSSY all the same, which hides that it would otherwise be INCONCLUSIVE.
         """
         answered = Counter({name: count for name, count in self.classes.items() if name != "error"})
-        return replace(self, classes=answered, faults=Counter(), invalid=[], stale=0)._verdict(excess)[0]
+        rest = replace(self, classes=answered, causes=Counter(), faults=Counter(), invalid=[], stale=0)
+        return rest._verdict(excess)[0]
 
     def _blamed_by_number(self) -> tuple[str, ...]:
         """Categories where differences without evidence are too many to be the reference's own.

@@ -41,12 +41,13 @@ def _lines(run: Run, top: data.Overview) -> Iterator[str]:
         if finding.severity != "note":
             level = "error" if finding.severity == "invalid" and invalid_fails else "warning"
             yield _line(level, f"lossless: {finding.name}", finding.message)
-    for wanted in (True, False):
-        for report in data.prompts(run, data.DIFFERING):
-            red = report.result in RED
-            if red is wanted:
-                level = "error" if red else "notice" if report.outcome == "near-lossless" else "warning"
-                yield _line(level, report.id, in_words(report))
+    for report in data.prompts(run):
+        # In a run that is INVALID, answers that are the same have nothing to say.
+        if report.result in RED and (report.differs or report.result == "failed"):
+            yield _line("error", report.id, in_words(report))
+    for report in data.prompts(run, data.DIFFERING):
+        if report.result not in RED:
+            yield _line("notice" if report.outcome == "near-lossless" else "warning", report.id, in_words(report))
 
 
 def _line(level: str, title: str, message: str) -> str:
