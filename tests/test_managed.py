@@ -328,6 +328,21 @@ def test_a_method_that_fails_does_not_keep_the_others_from_their_verdict(
     assert len(list((folder / "broken").glob("*.log"))) == 2
 
 
+def test_a_matrix_that_is_resumed_with_another_policy_is_judged_by_it(
+    tmp_path: Path, prompts: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    config = matrix_file(tmp_path, '[[matrix]]\nreference = "plain"\nspeculative = "broken"\n')
+    words = ["--config", config, "--only", "broken", "--only", "wrong", "--json"]
+    codes = []
+    for policy in (["--allow", "wrong-token"], []):
+        _, out = matrix(capfd, tmp_path, prompts, *words, *policy)
+        codes.append({one["method"]: one["exit_code"] for one in json.loads(out)["outcomes"]})
+    assert codes == [{"wrong": 0, "broken": 4}, {"wrong": 1, "broken": 4}]
+    (folder,) = (tmp_path / "out").iterdir()
+    assert len(list((folder / "wrong").glob("*.log"))) == 1, "nothing was asked again"
+
+
 def test_secrets_of_a_command_and_values_of_its_environment_are_not_stored() -> None:
     source = Source(
         command="engine --api-key sk-1 --hf-token='a b' --max-tokens 5 --port {port}", environment={"K": "v"}

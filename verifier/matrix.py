@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from verifier.check import Check
 from verifier.config import Config, Method
 from verifier.errors import LosslessError
 from verifier.events import Event, Found
@@ -19,6 +20,7 @@ from verifier.golden import Run, Store
 from verifier.invocation import invocation, of_settings
 from verifier.managed import Running, Source, against_golden, has_open, recorded, rescored, up
 from verifier.plan import Plan
+from verifier.policy import Policy
 from verifier.records import Finding, Invocation, Summary
 from verifier.reports.measures import Measuring
 from verifier.runs import REPORT_FILE, RUN_FILE, limits, new_folder, new_header, plan_of, report, run_store
@@ -134,7 +136,8 @@ class _Work:
     async def _check(self, method: Method) -> None:
         done = _summary(self._run(method))
         if done is not None and done.complete:
-            self.summaries[method.name] = done
+            same = Policy.of_summary(done) == self.settings.policy
+            self.summaries[method.name] = done if same else await self._judged_again(method)
             return
         options = {"spec": method.speculative.mark, "ref": self.reference.mark, **limits(self.plan)}
         header = new_header("check", self.plan.prompts, options, self._made_by(method))
@@ -146,6 +149,11 @@ class _Work:
         """The command that makes the run of this method alone."""
         step = self.settings.invocation
         return (invocation(step.command, {**step.options, "only": [method.name]}),) if step else ()
+
+    async def _judged_again(self, method: Method) -> Summary:
+        """The stored answers by the policy of now; no server is needed for that."""
+        with Store(self._run(method)) as store:
+            return report(store, await Check(self.plan, store, None, None, self.display).rescore(), self.display)
 
     async def _rescore(self, methods: list[Method]) -> None:
         """Start the reference once more for all methods whose evidence is open."""

@@ -13,6 +13,7 @@ from verifier.errors import StoreError
 from verifier.golden import Run, Store
 from verifier.invocation import invocation as invoked
 from verifier.invocation import made_by
+from verifier.policy import Policy
 from verifier.provisional import renamed_on_success
 from verifier.records import Invocation, Summary
 from verifier.runs import limits, new_header, plan_of, report
@@ -23,11 +24,12 @@ def merge(paths: Sequence[Path], output: Path, display: Display, invocation: Inv
     """Join runs into ``output`` and give the verdict on all of their prompts. When that fails, nothing is left behind.
 
     Raises:
-        StoreError: when they are of different servers or options, or share a prompt, or ``output`` exists.
+        StoreError: when they are of different servers, options or policies, or share a prompt, or ``output`` exists.
     """
     with ExitStack() as stack:
         shards = [stack.enter_context(Run(path)) for path in paths]
         first = shards[0]
+        policy = _common_policy(shards)
         plan = plan_of(Settings(), first)
         parts = (step for shard in shards for step in made_by(shard))
         joining = invocation or invoked("merge", {"output": output}, paths)
@@ -39,7 +41,7 @@ def merge(paths: Sequence[Path], output: Path, display: Display, invocation: Inv
                 if limits(plan_of(Settings(), shard)) != limits(plan):
                     raise StoreError(f"{shard.path} was made with other options.", "Join runs of one kind only.")
                 _copy(shard, store)
-            everything = plan_of(Settings(), store)
+            everything = plan_of(Settings(policy=policy), store)
             summary = asyncio.run(Check(everything, store, None, None, display).rescore())
         return report(stack.enter_context(Run(output)), summary, display)
 
@@ -49,6 +51,19 @@ def _same_servers(first: Run, shard: Run) -> None:
         other = shard.servers.get(arm)
         if other is None or changed_fingerprint(server.fingerprint, other.fingerprint, arm):
             raise StoreError(f"{shard.path} is of other servers than {first.path}.", "Join shards of one run only.")
+
+
+def _common_policy(shards: Sequence[Run]) -> Policy:
+    """The policy that all shards were checked by. One that was stopped before its verdict has none."""
+    policies = {shard.path: Policy.of_summary(shard.summary) for shard in shards if shard.summary is not None}
+    for path, policy in policies.items():
+        first = next(iter(policies.values()))
+        if (policy.fail_on, policy.allow) != (first.fail_on, first.allow):
+            raise StoreError(
+                f"{path} was checked with the policy {policy.name!r}, the first run with {first.name!r}.",
+                "Check all shards with the same policy.",
+            )
+    return next(iter(policies.values()), Policy())
 
 
 def _copy(shard: Run, store: Store) -> None:

@@ -1,14 +1,18 @@
-"""What a run is allowed to show before it fails: three policies, and single switches on top of them."""
+"""What fails a run: three policies, single switches on top of them, and the one place that decides pass or fail."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from verifier.choices import suggestion
 from verifier.errors import LosslessError
-from verifier.records import Cause, Class, Comparison, Defect, Fault, SuiteVerdict
+from verifier.records import Cause, Class, Comparison, Defect, Fault, SuiteVerdict, Summary
+
+Outcome = Literal["passed", "failed", "open", "error"]
+"""What becomes of a prompt or of a run. ``open``: nothing fails, but nothing is shown either. ``error``: a server gave
+no usable answer, or the servers cannot be compared. Only ``passed`` is green."""
 
 POLICIES = {
     "strict": (frozenset({"near-lossless", "diverged", "speculation", "usage"}), frozenset[str]()),
@@ -35,6 +39,13 @@ NAMES = frozenset(
     - FAILS_NOTHING.keys()
 )
 """What ``--fail-on`` and ``--allow`` take: a class, cause, fault or defect, or a verdict that decides nothing."""
+
+_SETTLES_NOTHING: dict[str, str] = {
+    "undetermined": "inconclusive",
+    "reference": "inconclusive",
+    "comparison": "invalid",
+}
+"""Faults that do not clear speculation, each with the name that lets them pass nonetheless."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +80,16 @@ class Policy:
             "allow": [switch[1:] for switch in switches if switch.startswith("-")],
         }
 
+    @classmethod
+    def of_summary(cls, summary: Summary) -> Policy:
+        """The policy that a stored run was judged by. Files of earlier versions have only its label."""
+        if summary.fail_on is not None and summary.allow is not None:
+            return cls(summary.policy, frozenset(summary.fail_on), frozenset(summary.allow))
+        name, *switches = summary.policy.split() or [""]
+        fail_on = {switch[1:] for switch in switches if switch[0] == "+"} & NAMES
+        allow = {switch[1:] for switch in switches if switch[0] == "-"} & NAMES
+        return cls.of(name if name in POLICIES else "lossless", fail_on=fail_on, allow=allow)
+
     def fails(self, comparison: Comparison) -> bool:
         """Whether one prompt fails the run. An error does not: it makes the run incomplete.
 
@@ -84,19 +105,55 @@ class Policy:
         by_class = comparison.cls in self.allow and comparison.fault != "speculation"
         return not by_class and not self.allow & {comparison.cause, comparison.fault}
 
-    def exit_code(self, verdict: SuiteVerdict, *, failing: int, excess: bool, complete: bool) -> int:
+    def excuses(self, comparison: Comparison) -> bool:
+        """Whether the cause or the fault of a difference is allowed, so that it has no effect on the exit code."""
+        return bool(self.allow & {comparison.cause, comparison.fault})
+
+    def outcome(self, comparison: Comparison, verdict: SuiteVerdict | None = None) -> Outcome:
+        """What becomes of one prompt. ``verdict`` is that of its run, if known: no prompt of an INVALID run passes.
+
+        As with speculation's fault, an allowed class does not settle an unknown fault; an allowed cause or fault does.
+        """
+        if comparison.cls == "error" or (verdict == "INVALID" and "invalid" not in self.allow):
+            return "error"
+        if self.fails(comparison):
+            return "failed"
+        excuse = _SETTLES_NOTHING.get(comparison.fault)
+        if excuse is None or excuse in self.allow or self.excuses(comparison):
+            return "passed"
+        return "open"
+
+    def exit_code(
+        self,
+        verdict: SuiteVerdict,
+        *,
+        failing: int,
+        excess: bool,
+        complete: bool,
+        still_open: int = 0,
+        beyond_prompts: SuiteVerdict | None = None,
+    ) -> int:
         """0 the policy holds, 1 it does not, 3 nothing can be said, 4 a server failed.
 
-        ``failing`` prompts fail by themselves; ``excess`` says that their number alone does. A proven fault stays
-        proven however many prompts were not answered; anything better is only half a result.
+        A proven fault stays proven however many prompts were not answered; anything better is only half a result.
+
+        Args:
+            verdict: of the run. A graver one hides a lesser one, so it does not tell what is left when it is excused.
+            failing: prompts that fail by themselves.
+            excess: whether their number alone fails the run.
+            complete: whether every prompt was answered by both servers.
+            still_open: prompts whose `outcome` is ``open``.
+            beyond_prompts: the verdict when no prompt is held against the run; without it, ``verdict`` counts.
         """
         if verdict == "INVALID" and "invalid" not in self.allow:
             return 3
-        if failing or (excess and "speculation" not in self.allow):
+        if failing or ((excess or beyond_prompts == "LOSSY") and "speculation" not in self.allow):
             return 1
         if not complete:
             return 4
-        if verdict == "INCONCLUSIVE" and "inconclusive" not in self.allow:
+        if still_open:
+            return 3
+        if (beyond_prompts or verdict) == "INCONCLUSIVE" and "inconclusive" not in self.allow:
             return 3
         return 0
 
@@ -113,3 +170,12 @@ def _require_names(given: frozenset[str]) -> None:
             f"Unknown {'name' if len(unknown) == 1 else 'names'}: {', '.join(unknown)} (--fail-on, --allow).",
             suggestion(unknown, NAMES),
         )
+
+
+def outcome_of_run(verdict: SuiteVerdict, exit_code: int) -> Outcome:
+    """What becomes of a run as a whole, by the exit code that its check returned."""
+    if exit_code == 0:
+        return "passed"
+    if exit_code == 1:
+        return "failed"
+    return "open" if exit_code == 3 and verdict != "INVALID" else "error"

@@ -506,6 +506,13 @@ class Summary(Struct, frozen=True, tag="summary", omit_defaults=True):
     """How many answers the reference repeated exactly, of how many asked twice."""
     statistics: Statistics | None = None
     policy: str = "lossless"
+    """A label, such as ``strict -near-lossless``."""
+    fail_on: tuple[str, ...] | None = None
+    allow: tuple[str, ...] | None = None
+    """The policy itself: what fails the run and what is excused. ``None`` in files of earlier versions."""
+    beyond_prompts: SuiteVerdict | None = None
+    """The verdict when no prompt is held against the run: LOSSY by the number of differences alone, INCONCLUSIVE where
+    drafting is unproven or the reference is unstable."""
     tokens_per_verify_step: float | None = None
     drafting: DraftedAnswers | None = None
     """``None`` where the engine does not count drafts by answer."""

@@ -19,6 +19,7 @@ from verifier.bounds import problem
 from verifier.errors import StoreError
 from verifier.golden import Run, Store, read
 from verifier.plan import Plan
+from verifier.policy import Policy
 from verifier.prompt_selection import Filter, Selection, sample_ids
 from verifier.prompts import Prompts
 from verifier.records import SCHEMA_VERSION, Finding, Header, Invocation, Prompt, Summary
@@ -219,6 +220,12 @@ def new_folder(out: Path, name: str) -> Path:
         if not folder.exists():
             return folder
     raise StoreError(f"{out} is full of runs of this second.", "Wait a second.")
+
+
+def stored_policy(path: Path) -> Policy:
+    """The policy that a run was checked by; the default one for a run without a verdict. Raises `StoreError`."""
+    with Run(path) as run:
+        return Policy() if run.summary is None else Policy.of_summary(run.summary)
 
 
 def report(store: Run, summary: Summary, display: Display) -> Summary:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -209,7 +210,63 @@ def test_a_golden_can_be_given(project: pytest.Pytester, run: Callable[..., pyte
     assert (project.path / "g.jsonl").is_file()
 
 
-def test_without_a_server_a_check_skips(run: Callable[..., pytest.RunResult]) -> None:
+def test_without_a_server_a_check_fails_or_what_is_asked_for(run: Callable[..., pytest.RunResult]) -> None:
     source = "def test_it(lossless):\n    lossless.check('words.jsonl')"
-    run(source).assert_outcomes(skipped=1)
+    run(source).assert_outcomes(failed=1)
     run(source, "--lossless-inconclusive=fail").assert_outcomes(failed=1)
+    for choice, outcome in (("skip", "skipped"), ("xfail", "xfailed")):
+        result = run(source, f"--lossless-inconclusive={choice}")
+        result.assert_outcomes(**{outcome: 1})
+        result.stdout.fnmatch_lines(["INCONCLUSIVE: nothing was shown*"])
+
+
+RATE = "def test_it(lossless):\n    lossless.check('words.jsonl').assert_rate(at_least=0.01)"
+BARE = "def test_it(lossless):\n    lossless.check('words.jsonl')"
+LOOKED_AT = "def test_it(lossless):\n    assert lossless.check('words.jsonl').verdict == {!r}"
+
+
+@pytest.mark.parametrize(
+    ("spec", "arguments"),
+    [
+        ({"wrong": WRONG}, []),
+        ({"faults": {"no-drafts": True}}, []),
+        ({"wrong": FLIP}, ["--lossless-policy=strict"]),
+    ],
+)
+def test_a_rate_is_no_way_around_the_policy(
+    run: Callable[..., pytest.RunResult], pair: MakePair, spec: dict[str, Any], arguments: list[str]
+) -> None:
+    result = run(RATE, *arguments, *pair(**spec).arguments)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*AssertionError: *policy*"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "arguments"),
+    [
+        ({}, []),
+        ({"wrong": FLIP}, []),
+        ({"wrong": WRONG}, ["--lossless-allow=wrong-token"]),
+        ({"faults": {"no-drafts": True}}, ["--lossless-allow=inconclusive"]),
+    ],
+)
+def test_a_rate_of_a_run_that_the_policy_lets_pass_can_be_asserted(
+    run: Callable[..., pytest.RunResult], pair: MakePair, spec: dict[str, Any], arguments: list[str]
+) -> None:
+    run(RATE, *arguments, *pair(**spec).arguments).assert_outcomes(passed=1)
+
+
+def test_lossless_holds_to_the_policy_as_well(run: Callable[..., pytest.RunResult], pair: MakePair) -> None:
+    source = "def test_it(lossless):\n    lossless.check('words.jsonl').assert_lossless()"
+    two = pair(wrong=FLIP)
+    run(source, *two.arguments).assert_outcomes(passed=1)
+    run(source, "--lossless-policy=strict", *two.arguments).assert_outcomes(failed=1)
+
+
+def test_a_red_check_that_no_test_looks_at_is_an_error(run: Callable[..., pytest.RunResult], pair: MakePair) -> None:
+    two = pair(wrong=WRONG)
+    result = run(BARE, *two.arguments)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*words.jsonl: LOSSY*no test looked at*"])
+    run(LOOKED_AT.format("LOSSY"), *two.arguments).assert_outcomes(passed=1)
+    run(BARE, *pair().arguments).assert_outcomes(passed=1)

@@ -97,8 +97,31 @@ def test_server_trouble_is_an_error_of_setup(run: Callable[..., pytest.RunResult
     result.stdout.fnmatch_lines(["Nothing answers at http://127.0.0.1:1*"])
 
 
-def test_without_a_server_cases_are_skipped(run: Callable[..., pytest.RunResult]) -> None:
-    run(BOTH).assert_outcomes(skipped=3)
+def test_without_a_server_cases_fail_or_what_is_asked_for(run: Callable[..., pytest.RunResult]) -> None:
+    run(BOTH).assert_outcomes(failed=3)
+    run(BOTH, "--lossless-inconclusive=skip").assert_outcomes(skipped=3)
+    run(BOTH, "--lossless-inconclusive=xfail").assert_outcomes(xfailed=3)
+
+
+def test_unproven_drafting_fails_every_case_as_there_is_no_suite(
+    run: Callable[..., pytest.RunResult], pair: MakePair
+) -> None:
+    two = pair(faults={"no-drafts": True})
+    result = run(BOTH, *two.arguments)
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines(["inconclusive: INCONCLUSIVE: *whether it drafted anything*"])
+    allowed = BOTH.replace('["near-lossless"]', '["near-lossless", "inconclusive"]')
+    run(allowed, *two.arguments).assert_outcomes(passed=3)
+
+
+def test_an_allowed_class_does_not_make_an_open_answer_pass(
+    run: Callable[..., pytest.RunResult], pair: MakePair
+) -> None:
+    every = BOTH.replace('["near-lossless"]', '["near-lossless", "diverged"]')
+    two = pair(wrong=FLIP)
+    open_ones = ("--lossless-score=none", "--lossless-ref-runs=1", *two.arguments)
+    assert outcomes(run(every, *open_ones))["test_each[tie]"] == "FAILED"
+    run(every.replace('"diverged"', '"undetermined"'), *open_ones).assert_outcomes(passed=3)
 
 
 def test_a_case_without_a_marker_is_of_the_default_set(run: Callable[..., pytest.RunResult]) -> None:

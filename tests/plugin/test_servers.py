@@ -6,20 +6,32 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.plugin.conftest import SET, Pair, outcomes, runs
+from tests.plugin.conftest import SET, Pair, outcomes, record, runs
 
 MakePair = Callable[..., Pair]
 
 
-def test_without_a_speculative_server_prompts_are_skipped_with_the_reason(project: pytest.Pytester) -> None:
-    result = project.runpytest_inprocess("-rs")
-    result.assert_outcomes(skipped=4)
-    result.stdout.fnmatch_lines([f"SKIPPED [[]1] {SET}:2: inconclusive: *give --lossless-spec ADDRESS"])
+def test_without_a_speculative_server_prompts_fail_with_the_reason(project: pytest.Pytester) -> None:
+    result = project.runpytest_inprocess()
+    result.assert_outcomes(failed=4)
+    result.stdout.fnmatch_lines(["inconclusive: *give --lossless-spec ADDRESS*", "*--lossless-inconclusive=skip*"])
     assert not runs(project)
 
 
-def test_without_a_speculative_server_they_fail_where_that_is_asked_for(project: pytest.Pytester) -> None:
-    result = project.runpytest_inprocess("--lossless-inconclusive=fail")
+@pytest.mark.parametrize(("choice", "outcome"), [("skip", "skipped"), ("xfail", "xfailed")])
+def test_without_a_speculative_server_they_are_let_pass_where_that_is_asked_for(
+    project: pytest.Pytester, choice: str, outcome: str
+) -> None:
+    result = project.runpytest_inprocess("-rs", f"--lossless-inconclusive={choice}")
+    result.assert_outcomes(**{outcome: 4})
+    if choice == "skip":
+        result.stdout.fnmatch_lines([f"SKIPPED [[]1] {SET}:2: inconclusive: *give --lossless-spec ADDRESS"])
+    result.stdout.fnmatch_lines(["INCONCLUSIVE: nothing was shown for 3 of 3 answers*"])
+
+
+def test_a_golden_alone_is_nothing_to_compare(project: pytest.Pytester, pair: MakePair) -> None:
+    record(project, pair(), "golden/words.jsonl")
+    result = project.runpytest_inprocess("--lossless-golden=golden/words.jsonl")
     result.assert_outcomes(failed=4)
 
 

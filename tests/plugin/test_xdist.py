@@ -86,9 +86,20 @@ def test_notes_and_skips_travel_too(project: pytest.Pytester, pair: MakePair) ->
     noted = project.runpytest_inprocess("-n2", "-v", "--junitxml=junit.xml", *pair(wrong=FLIP).arguments)
     noted.stdout.fnmatch_lines(["*PASSED (near-lossless)*near*"])
     assert 'name="lossless_class" value="near-lossless"' in (project.path / "junit.xml").read_text()
-    skipped, _ = ended(project, "-n2")
+    skipped, _ = ended(project, "-n2", "--lossless-inconclusive=skip")
     skipped.assert_outcomes(skipped=4)
     skipped.stdout.fnmatch_lines([f"SKIPPED [[]1] {SET}:2: inconclusive: there is no speculative server*"])
+    skipped.stdout.fnmatch_lines(["INCONCLUSIVE: nothing was shown for 3 of 3 answers*"])
+    failed, _ = ended(project, "-n2")
+    failed.assert_outcomes(failed=4)
+
+
+def test_prompts_without_their_suite_carry_what_is_open_in_every_worker(
+    project: pytest.Pytester, pair: MakePair
+) -> None:
+    two = pair(faults={"no-drafts": True})
+    result, _ = ended(project, "-n2", "--deselect", f"{SET}::suite", *two.arguments)
+    result.assert_outcomes(failed=3)
 
 
 def test_a_worker_that_dies_in_the_middle_of_the_check_is_replaced(project: pytest.Pytester, pair: MakePair) -> None:

@@ -9,6 +9,9 @@ import click
 
 from verifier.cli import options
 
+POLICY = frozenset({"policy", "fail_on", "allow"})
+"""Parameters that choose a policy. Where none is given, the run keeps the one that it was checked by."""
+
 
 @click.command("rescore")
 @click.argument("run", metavar="RUN.jsonl", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -23,11 +26,17 @@ def command(
 ) -> int:
     """Ask the reference about every difference of RUN.jsonl that has no full evidence yet.
 
-    For one card: check against a golden, stop the speculative server, start the reference again, rescore.
+    For one card: check against a golden, stop the speculative server, start the reference again, rescore. Without
+    --policy, --fail-on and --allow, the policy of the run applies.
     """
+    from dataclasses import replace
+
     from verifier import session
     from verifier.reports.terminal import Terminal
+    from verifier.runs import stored_policy
 
     settings = session.Settings(ref=ref, timeout=timeout, invocation=options.invoked(ctx), **options.judging(**judged))
+    if not options.given(ctx) & POLICY:
+        settings = replace(settings, policy=stored_policy(run))
     with Terminal(as_json=as_json, quiet=quiet) as terminal:
         return session.rescore(settings, run, terminal).exit_code

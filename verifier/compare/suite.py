@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from verifier.compare.drafting import Drafting
 from verifier.compare.rates import Rates
@@ -29,6 +29,8 @@ class Tally:
     rates: Rates = field(default_factory=Rates)
     measurement: Measurement | None = None
     failing: int = 0
+    still_open: int = 0
+    """Prompts that neither fail nor pass, by the policy."""
     widest: float = 0.0
     classes: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
@@ -80,6 +82,7 @@ class Tally:
         """
         self.classes[comparison.cls] += 1
         self.failing += self.policy.fails(comparison)
+        self.still_open += self.policy.outcome(comparison) == "open"
         if comparison.cls != "error":
             self.rates.add(comparison, ref_first, len(ref.ids or ()) if ref else 0)
         for defect in comparison.defects:
@@ -139,7 +142,15 @@ class Tally:
         excess = self._blamed_by_number()
         verdict, sentence = self._verdict(excess)
         complete = self.classes["error"] == 0
-        code = self.policy.exit_code(verdict, failing=self.failing, excess=bool(excess), complete=complete)
+        beyond_prompts = self._beyond_prompts(excess)
+        code = self.policy.exit_code(
+            verdict,
+            failing=self.failing,
+            excess=bool(excess),
+            complete=complete,
+            still_open=self.still_open + (0 if "inconclusive" in self.policy.allow else self.stale),
+            beyond_prompts=beyond_prompts,
+        )
         too_low = missed_acceptance(self.acceptance(), self.least_acceptance)
         return Summary(
             verdict=verdict,
@@ -158,7 +169,19 @@ class Tally:
             ref_repeats=(self.repeated, self.asked_twice) if self.asked_twice else None,
             statistics=self.rates.statistics(),
             policy=self.policy.name,
+            fail_on=tuple(sorted(self.policy.fail_on)),
+            allow=tuple(sorted(self.policy.allow)),
+            beyond_prompts=beyond_prompts,
         )
+
+    def _beyond_prompts(self, excess: tuple[str, ...]) -> SuiteVerdict:
+        """The verdict when no prompt is held against the run.
+
+        A fault that is excused makes the run LOSSY all the same, which hides that it would otherwise be INCONCLUSIVE.
+        """
+        answered = Counter({name: count for name, count in self.classes.items() if name != "error"})
+        rest = replace(self, classes=answered, causes=Counter(), faults=Counter(), invalid=[], stale=0)
+        return rest._verdict(excess)[0]
 
     def _blamed_by_number(self) -> tuple[str, ...]:
         """Categories where differences without evidence are too many to be the reference's own.

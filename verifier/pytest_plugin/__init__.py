@@ -29,6 +29,11 @@ MARKER = (
     "lossless(prompts=None, *, allow=None, spec=None, ref=None, golden=None, max_tokens=None): "
     "run the test once for each prompt of a set, as lossless_case; or, on an item, that it is such a prompt."
 )
+INCONCLUSIVE = "inconclusive: "
+"""How the reason of a test begins that shows nothing."""
+NO_SERVER = "there is no speculative server to ask"
+ANSWER = "lossless_answer"
+"""A keyword of the reports on tests of one answer."""
 
 CHECKS: pytest.StashKey[Checks] = pytest.StashKey()
 TEST_RUN: pytest.StashKey[str] = pytest.StashKey()
@@ -132,7 +137,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """https://docs.pytest.org/en/stable/reference/reference.html#std-hook-pytest_terminal_summary"""
-    if _was_used(config):
+    let_pass = any(
+        map(was_open, (*terminalreporter.stats.get("skipped", ()), *terminalreporter.stats.get("xfailed", ())))
+    )
+    if let_pass or _was_used(config):
         from verifier.pytest_plugin.summary import write
 
         write(checks_of(config), terminalreporter)
@@ -142,6 +150,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """https://docs.pytest.org/en/stable/reference/reference.html#std-hook-pytest_unconfigure"""
     if _was_used(config) and not hasattr(config, "workerinput"):
         checks_of(config).clean()
+
+
+def was_open(report: pytest.CollectReport | pytest.TestReport) -> bool:
+    """Whether a test was skipped or xfailed although nothing was shown, as ``--lossless-inconclusive`` allows."""
+    longrepr = report.longrepr
+    reason = getattr(report, "wasxfail", "") or (longrepr[2] if isinstance(longrepr, tuple) else "")
+    ours = "lossless" in report.keywords or ANSWER in report.keywords or NO_SERVER in reason
+    # What pytest puts before a reason differs between its versions.
+    return ours and reason.removeprefix("Skipped: ").removeprefix("reason: ").startswith(INCONCLUSIVE)
 
 
 def _was_used(config: pytest.Config) -> bool:
@@ -157,11 +174,13 @@ def _was_used(config: pytest.Config) -> bool:
 
 
 @pytest.fixture(scope="session")
-def lossless(pytestconfig: pytest.Config) -> Lossless:
+def lossless(pytestconfig: pytest.Config) -> Iterator[Lossless]:
     """Checks speculative servers: ``lossless.check(prompts="seed8", spec=":30000", ref=":30001")``."""
     from verifier.pytest_plugin.fixture import Lossless
 
-    return Lossless(checks_of(pytestconfig))
+    checking = Lossless(checks_of(pytestconfig))
+    yield checking
+    checking.close()
 
 
 @pytest.fixture

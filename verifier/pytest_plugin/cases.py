@@ -11,7 +11,7 @@ from verifier.errors import LosslessError
 from verifier.golden import Run
 from verifier.policy import Policy
 from verifier.prompt_selection import Selection
-from verifier.pytest_plugin import checks_of, judging
+from verifier.pytest_plugin import ANSWER, checks_of, judging
 from verifier.pytest_plugin.checks import Work
 from verifier.pytest_plugin.items import CheckItem
 from verifier.pytest_plugin.judging import Outcome
@@ -86,13 +86,15 @@ def case(request: pytest.FixtureRequest) -> LosslessCase:
     parameter = request.param
     assert isinstance(parameter, Parameter)  # noqa: S101 - `parametrize` put it there
     item: pytest.Item = request.node
+    item.keywords[ANSWER] = True
     item.stash[ATTEMPTS] = item.stash.get(ATTEMPTS, 0) + 1
     nothing = judging.nothing_to_ask(parameter.work)
     if nothing is not None:
         judging.raise_if_error(nothing)
         return LosslessCase(parameter.prompt, outcome=nothing)
-    checked = checks_of(request.config).of(parameter.work, item.stash[ATTEMPTS])
-    outcome = judging.of_prompt(checked, parameter.prompt.id, parameter.policy)
+    checks = checks_of(request.config)
+    checked = checks.of(parameter.work, item.stash[ATTEMPTS])
+    outcome = judging.of_prompt(checks, checked, parameter.prompt.id, parameter.policy)
     judging.raise_if_error(outcome)
     if checked.state.run is None:
         return LosslessCase(parameter.prompt, outcome=outcome)

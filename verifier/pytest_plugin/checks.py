@@ -127,6 +127,7 @@ class Checks:
         self.shared = Shared(test_run)
         self._selected: dict[Work, tuple[str, ...]] = {}
         """Ids of the prompts that are needed, where that is not all of them."""
+        self._with_suite: frozenset[Work] = frozenset()
         self._known: dict[str, Checked] = {}
 
     def option(self, name: str) -> Any:
@@ -200,9 +201,15 @@ class Checks:
         Pairs of a check and the id of a prompt, or ``None`` for whatever others need.
         """
         wanted: dict[Work, set[str]] = {}
+        needed = tuple(needed)
+        self._with_suite = frozenset(work for work, prompt_id in needed if prompt_id is None)
         for work, prompt_id in needed:
             wanted.setdefault(work, set()).update([] if prompt_id is None else [prompt_id])
         self._selected = {work: _part(work, ids) for work, ids in wanted.items()}
+
+    def has_suite(self, work: Work) -> bool:
+        """Whether a test of all selected prompts together was selected as well."""
+        return work in self._with_suite
 
     def of(self, work: Work, attempt: int = 1, *, whole: bool = False) -> Checked:
         """The result of a check, which is made now unless it was before.

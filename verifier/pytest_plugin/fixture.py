@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from verifier.compare.statistics import clopper_pearson
 from verifier.errors import LosslessError
-from verifier.pytest_plugin import failures
+from verifier.pytest_plugin import failures, judging
 from verifier.pytest_plugin.checks import Checked, Checks
 from verifier.records import Comparison, SuiteVerdict, Summary
 from verifier.reports.untrusted import visible
@@ -21,12 +20,20 @@ MOST_TOLD = 3
 """Answers that a failed assertion shows."""
 
 
-@dataclass(frozen=True)
 class Result:
     """A check that was made. Its `run` file can be rendered again by ``lossless report``."""
 
-    _checked: Checked
-    summary: Summary
+    def __init__(self, checked: Checked, summary: Summary) -> None:
+        self._checked = checked
+        self._summary = summary
+        self.looked_at = False
+        """Whether a test asserted anything or read what was found."""
+
+    @property
+    def summary(self) -> Summary:
+        """Verdict, counts and rates of the whole run."""
+        self.looked_at = True
+        return self._summary
 
     @property
     def verdict(self) -> SuiteVerdict:
@@ -35,6 +42,7 @@ class Result:
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
         """The verdict on every prompt, in the order of the set."""
+        self.looked_at = True
         return tuple(self._checked.comparisons.values())
 
     @property
@@ -50,12 +58,16 @@ class Result:
     def assert_lossless(self) -> None:
         """No answer differs by speculation's fault, differences are explained, and drafting is proven.
 
+        The policy of the options holds as well: under ``strict``, no answer differs at all.
+
         Raises:
-            AssertionError: when the verdict is neither LOSSLESS nor NEAR-LOSSLESS, with what differs.
+            AssertionError: when the verdict is neither LOSSLESS nor NEAR-LOSSLESS, or the policy fails the run, with
+                what differs.
         """
         __tracebackhide__ = True
         if self.verdict not in {"LOSSLESS", "NEAR-LOSSLESS"}:
             raise AssertionError(self._told({"none"}))
+        self._assert_policy()
 
     def assert_exact(self) -> None:
         """Every answer is the same, token by token, and drafting is proven.
@@ -66,19 +78,31 @@ class Result:
         __tracebackhide__ = True
         if self.verdict != "LOSSLESS":
             raise AssertionError(self._told(set()))
+        self._assert_policy()
+
+    def _assert_policy(self) -> None:
+        """The run passes where `lossless check` exits with 0 under the policy of the options, and nowhere else."""
+        __tracebackhide__ = True
+        if self.summary.exit_code != 0:
+            raise AssertionError(
+                f"The policy {visible(self.summary.policy)!r} does not let this run pass: `lossless check` exits with "
+                f"{self.summary.exit_code}. --lossless-allow excuses a class, cause or fault, or `inconclusive`.\n"
+                f"{self._told(set())}"
+            )
 
     def assert_rate(self, *, at_least: float, confidence: float = 0.95) -> None:
         """With this confidence, at least this share of answers is the same.
 
         The one-sided Clopper–Pearson limit of the share of exact answers must not be lower. It takes 29 prompts, all of
-        them exact, to show 0.9 with a confidence of 0.95. Nothing is said about drafting.
+        them exact, to show 0.9 with a confidence of 0.95. A rate excuses nothing: the policy of the options must let
+        the run pass as well.
 
         Args:
             at_least: a share in (0, 1).
             confidence: a probability in (0, 1).
 
         Raises:
-            AssertionError: with the share and its limit.
+            AssertionError: with the share and its limit, or when the policy fails the run.
             ValueError: for a share or confidence outside of (0, 1).
         """
         __tracebackhide__ = True
@@ -87,13 +111,24 @@ class Result:
                 raise ValueError(f"{name} must lie strictly between 0 and 1, not {share}")
         exact, total = self.summary.counts.get("exact", 0), sum(self.summary.counts.values())
         low = clopper_pearson(exact, total, confidence, side="lower").low
-        if low >= at_least and self.verdict != "INVALID":
+        if low >= at_least:
+            self._assert_policy()
             return
         needed = math.ceil(math.log(1 - confidence) / math.log(at_least))
         few = f"\n{total} prompts cannot show that: it takes {needed}, all of them exact." if total < needed else ""
         raise AssertionError(
             f"{exact} of {total} answers are exact; with a confidence of {confidence:g} that is a share of at least "
             f"{low:.3f}, not {at_least:g}.{few}\n{self._told(set())}"
+        )
+
+    def unnoticed(self) -> str | None:
+        """What to say of a check whose result no test looked at, if it is not one that passes."""
+        if self._summary.exit_code == 0:
+            return None
+        name, verdict = visible(self._checked.work.name), self._summary.verdict
+        return (
+            f"{name}: {verdict}, and no test looked at the result of lossless.check(): call assert_lossless() on it.\n"
+            f"{visible(self._summary.sentence)}"
         )
 
     def _told(self, fine: set[str]) -> str:
@@ -113,6 +148,19 @@ class Lossless:
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks
+        self._results: list[Result] = []
+
+    def close(self) -> None:
+        """At the end of the test run: a check that was made and never looked at must not go unnoticed if it is red.
+
+        Raises:
+            pytest.fail.Exception: naming the checks whose exit code is not 0.
+        """
+        seen = {result.run for result in self._results if result.looked_at}
+        unseen = {result.run: result for result in self._results if result.run not in seen}
+        lines = [line for result in unseen.values() if (line := result.unnoticed()) is not None]
+        if lines:
+            pytest.fail("\n".join(lines), pytrace=False)
 
     def check(
         self,
@@ -134,7 +182,8 @@ class Lossless:
         Raises:
             LosslessError: when a server did not answer or nothing could be compared. Call it in a fixture of your own
                 to have that reported as an error and not as a failure of the test.
-            pytest.skip.Exception: when no speculative server is given; with ``--lossless-inconclusive=fail`` it fails.
+            pytest.fail.Exception: when no speculative server is given; a skip or xfail where
+                ``--lossless-inconclusive`` asks for that.
         """
         __tracebackhide__ = True
         given: dict[str, Any] = {
@@ -150,10 +199,7 @@ class Lossless:
         }
         work = self._checks.work(prompts, **given)
         if work.is_open:
-            reason = "there is no speculative server to ask: give --lossless-spec ADDRESS"
-            if self._checks.option("inconclusive") == "fail":
-                pytest.fail(reason, pytrace=False)
-            pytest.skip(reason)
+            judging.leave_open(self._checks, judging.no_server("give --lossless-spec ADDRESS"))
         if not work.settings.ref and not work.settings.golden:
             raise LosslessError("There is nothing to compare with.", "Give a reference or a golden.")
         checked = self._checks.of(work, whole=True)
@@ -166,4 +212,6 @@ class Lossless:
                 f"{len(errors)} of {len(checked.comparisons)} prompts were not answered; the first: {errors[0].reason}",
                 f"The run is {checked.run}.",
             )
-        return Result(checked, checked.summary)
+        result = Result(checked, checked.summary)
+        self._results.append(result)
+        return result

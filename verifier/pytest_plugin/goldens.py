@@ -31,6 +31,8 @@ class Golden(msgspec.Struct, frozen=True):
     dropped: tuple[str, ...] = ()
     missing: str = ""
     advice: str = ""
+    updated: bool = False
+    """Whether it was brought up to date because that was asked for."""
 
 
 def look(path: Path, settings: Settings) -> Golden:
@@ -70,7 +72,7 @@ def record(path: Path, settings: Settings, ids: tuple[str, ...], update: Update,
     elif again:
         _record_again(path, again, replace(asked, update="new"), display)
     recorded = tuple(prompt.id for prompt in selection if prompt.id in again)
-    return Golden(str(path), recorded, () if whole else unused, unused if whole else ())
+    return Golden(str(path), recorded, () if whole else unused, unused if whole else (), updated=True)
 
 
 def _lacking(golden: Run, selection: Selection) -> Iterable[str]:

@@ -10,7 +10,7 @@ import pytest
 from verifier.errors import LosslessError
 from verifier.prompt_selection import Selection
 from verifier.prompt_sources import read_prompts
-from verifier.pytest_plugin import ASKED, SET, SUFFIX, checks_of, judging
+from verifier.pytest_plugin import ANSWER, ASKED, SET, SUFFIX, checks_of, judging
 from verifier.pytest_plugin.checks import Checks, Work
 from verifier.pytest_plugin.judging import Outcome
 from verifier.pytest_plugin.sets import is_shipped
@@ -91,6 +91,7 @@ class PromptItem(CheckItem):
     def __init__(self, *, prompt: Prompt, work: Work, line: int, **given: object) -> None:
         super().__init__(work=work, line=line, **given)
         self.prompt = prompt
+        self.keywords[ANSWER] = True
         self.extra_keyword_matches.update(filter(None, (prompt.category, prompt.language, *prompt.tags)))
 
     @property
@@ -106,7 +107,7 @@ class PromptItem(CheckItem):
                 ("lossless_cause", comparison.cause),
                 ("lossless_fault", comparison.fault),
             ]
-        return judging.of_prompt(checked, self.prompt.id, checks.policy())
+        return judging.of_prompt(checks, checked, self.prompt.id, checks.policy())
 
 
 class SuiteItem(CheckItem):
@@ -116,4 +117,4 @@ class SuiteItem(CheckItem):
         checked = checks.of(self.work, attempt)
         if checked.summary is not None:
             self.user_properties.append(("lossless_verdict", checked.summary.verdict))
-        return judging.of_suite(checked, checks.policy())
+        return judging.of_suite(checked)

@@ -133,9 +133,9 @@ OPTIONS = (
     Option(
         "inconclusive",
         "text",
-        "what becomes of a test that nothing can be said about: skipped with the reason, or failed (default: skip)",
-        "skip",
-        choices=("skip", "fail"),
+        "how to report a test that shows nothing, such as a difference without evidence (default: fail)",
+        "fail",
+        choices=("fail", "skip", "xfail"),
     ),
     Option(
         "unused",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from verifier.golden import Run
-from verifier.pytest_plugin import failures
+from verifier.pytest_plugin import ANSWER, failures, was_open
 from verifier.pytest_plugin.checks import Checks, State
 from verifier.records import Comparison
 from verifier.reports.untrusted import visible
@@ -21,10 +21,11 @@ COLORS = {"LOSSLESS": "green", "NEAR-LOSSLESS": "yellow", "INCONCLUSIVE": "yello
 
 
 def write(checks: Checks, reporter: pytest.TerminalReporter) -> None:
-    """Write the section, if any check was made."""
+    """Write the section, if any check was made or none could be."""
     states = checks.states()
     folders = unused_files(checks, states)
-    if not states:
+    nothing_shown = _nothing_shown(reporter, checks.option("inconclusive"))
+    if not states and nothing_shown is None:
         return
     reporter.section("lossless")
     for state in states:
@@ -32,6 +33,26 @@ def write(checks: Checks, reporter: pytest.TerminalReporter) -> None:
             reporter.write_line(line, **({color: True} if color else {}))
     for path in folders:
         reporter.write_line(f"golden {_here(path)} belongs to no prompt set that was collected", yellow=True)
+    if nothing_shown is not None:
+        reporter.write_line(nothing_shown, red=True)
+
+
+def _nothing_shown(reporter: pytest.TerminalReporter, choice: str) -> str | None:
+    """One line where tests that show nothing were let pass, as the exit status then does not say so."""
+    reports = {
+        report.nodeid: report
+        for reports in reporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+    }
+    let_pass = {nodeid for nodeid, report in reports.items() if was_open(report)}
+    if not let_pass:
+        return None
+    answers = {nodeid for nodeid, report in reports.items() if ANSWER in report.keywords}
+    some = f"for {len(let_pass & answers)} of {len(answers)} answers"
+    what = some if let_pass & answers else "about speculation"
+    option = f"--lossless-inconclusive={choice}"
+    return f"INCONCLUSIVE: nothing was shown {what} ({option}). `lossless check` would not pass."
 
 
 def exit_status(checks: Checks, status: int) -> int:

@@ -7,6 +7,7 @@ from itertools import islice
 
 from verifier.golden import Run
 from verifier.reports import data
+from verifier.reports.results import RED
 from verifier.reports.text import in_words, shortened
 from verifier.reports.untrusted import visible
 
@@ -15,9 +16,15 @@ MOST = 10
 
 _LONGEST = 500
 
+_DOUBTFUL = frozenset({"LOSSY", "INVALID", "INCONCLUSIVE"})
+"""Verdicts that deserve a warning even where the policy lets them pass."""
+
 
 def github_annotations(run: Run) -> list[str]:
-    """At most `MOST` lines to print: the verdict, findings that matter, then prompts, those at fault first."""
+    """At most `MOST` lines to print: the verdict, findings that matter, then prompts, those that fail the run first.
+
+    The level is ``error`` exactly for what makes the exit code other than 0.
+    """
     top = data.overview(run)
     lines = list(islice(_lines(run, top), MOST + 1))
     if len(lines) <= MOST:
@@ -26,19 +33,21 @@ def github_annotations(run: Run) -> list[str]:
 
 
 def _lines(run: Run, top: data.Overview) -> Iterator[str]:
-    if top.verdict is not None:
-        level = {"LOSSY": "error", "INVALID": "error", "INCONCLUSIVE": "warning"}.get(top.verdict, "notice")
-        yield _line(level, f"lossless: {top.verdict}", f"{top.headline} {top.sentence}")
+    if top.verdict is not None or top.result in RED:
+        level = "error" if top.result in RED else "warning" if top.verdict in _DOUBTFUL else "notice"
+        yield _line(level, f"lossless: {top.verdict or 'no verdict'}", f"{top.headline} {top.sentence}".strip())
+    invalid_fails = top.verdict == "INVALID" and top.result in RED
     for finding in top.findings:
         if finding.severity != "note":
-            level = "error" if finding.severity == "invalid" else "warning"
+            level = "error" if finding.severity == "invalid" and invalid_fails else "warning"
             yield _line(level, f"lossless: {finding.name}", finding.message)
-    for wanted in (True, False):
-        for report in data.prompts(run, data.DIFFERING):
-            blamed = report.fault == "speculation" or report.outcome == "error"
-            if blamed is wanted:
-                level = "error" if blamed else "notice" if report.outcome == "near-lossless" else "warning"
-                yield _line(level, report.id, in_words(report))
+    for report in data.prompts(run):
+        # In a run that is INVALID, answers that are the same have nothing to say.
+        if report.result in RED and (report.differs or report.result == "failed"):
+            yield _line("error", report.id, in_words(report))
+    for report in data.prompts(run, data.DIFFERING):
+        if report.result not in RED:
+            yield _line("notice" if report.outcome == "near-lossless" else "warning", report.id, in_words(report))
 
 
 def _line(level: str, title: str, message: str) -> str:

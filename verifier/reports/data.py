@@ -40,6 +40,7 @@ from verifier.refused import ARMS, refusal_of
 from verifier.reports.details import details, words
 from verifier.reports.measures import Measures, Measuring
 from verifier.reports.reproduce import about_again, again
+from verifier.reports.results import Result, Results
 
 Outcome = Literal["error", "diverged", "near-lossless", "exact", "recorded", "open"]
 """A class, or what a prompt without a verdict is: *recorded* (a golden has its answer), *open* (nothing yet)."""
@@ -120,6 +121,8 @@ class Overview(Struct, frozen=True):
     measures: Measures
     details: dict[str, str | int | float | None]
     """What the stored summary says beyond the other fields here, by its name in words."""
+    result: Result = "skipped"
+    """What becomes of the run as a whole: ``passed`` exactly when its exit code is 0."""
 
 
 class AnswerReport(Struct, frozen=True):
@@ -165,6 +168,8 @@ class PromptReport(Struct, frozen=True):
     """Of the request, those that are not neutral."""
     notes: tuple[str, ...] = ()
     scored: Scored = "none"
+    result: Result = "skipped"
+    """What the run's policy makes of it."""
 
     @property
     def differs(self) -> bool:
@@ -208,12 +213,15 @@ def overview(run: Run) -> Overview:
     categories: dict[str, int] = {}
     languages: dict[str, int] = {}
     measuring = Measuring()
+    results = Results(run.summary)
+    found: set[Result] = set()
     prompts = 0
     for prompt_id, comparison in _verdicts(run):
         prompts += 1
         _count(counts, _outcome(run, prompt_id, comparison))
         if comparison is None:
             continue
+        found.add(results.of_prompt(comparison))
         _count(causes, comparison.cause)
         _count(faults, comparison.fault)
         _count(categories, comparison.category)
@@ -245,6 +253,7 @@ def overview(run: Run) -> Overview:
         findings=tuple(run.findings),
         measures=measuring.result(summary),
         details=details(run.summary) if run.summary else {},
+        result=results.of_run(frozenset(found), golden=run.header.kind == "golden"),
     )
 
 
@@ -254,10 +263,11 @@ def prompts(run: Run, outcomes: frozenset[Outcome] | None = None) -> Iterator[Pr
     ``outcomes`` limits it to some. One prompt is held at a time.
     """
     found = [(prompt_id, _outcome(run, prompt_id, comparison)) for prompt_id, comparison in _verdicts(run)]
+    results = Results(run.summary)
     for group in _GROUPS:
         for number, (prompt_id, outcome) in enumerate(found, 1):
             if outcome in group and (outcomes is None or outcome in outcomes):
-                yield _prompt(run, number, prompt_id, outcome)
+                yield _prompt(run, number, prompt_id, outcome, results)
 
 
 def is_explained(split: Split) -> bool:
@@ -328,7 +338,7 @@ def _outcome(run: Run, prompt_id: str, comparison: Comparison | None) -> Outcome
     return "error" if any(run.failure(arm, prompt_id) for arm in ARMS) else "open"
 
 
-def _prompt(run: Run, number: int, prompt_id: str, outcome: Outcome) -> PromptReport:
+def _prompt(run: Run, number: int, prompt_id: str, outcome: Outcome, results: Results) -> PromptReport:
     comparison = run.comparison(prompt_id)
     rendering = run.rendering(prompt_id) or Rendering(prompt_id, "")
     ref, spec = run.completion("ref", prompt_id), run.completion("spec", prompt_id)
@@ -363,6 +373,9 @@ def _prompt(run: Run, number: int, prompt_id: str, outcome: Outcome) -> PromptRe
         parameters=parameters,
         notes=comparison.notes if comparison else (),
         scored=comparison.scored if comparison else "none",
+        result=results.of_prompt(comparison)
+        if comparison
+        else results.of_prompt_without_verdict(failed=outcome == "error"),
     )
 
 

@@ -12,9 +12,10 @@ Value: TypeAlias = "str | int | float | None"
 Details: TypeAlias = dict[str, Value]
 
 SHOWN = frozenset(
-    ("type", "verdict", "complete", "sentence", "counts", "causes", "faults", "exit_code", "ref_repeats", "statistics")
-)
-"""Fields that a report shows by themselves."""
+    ("type", "verdict", "complete", "sentence", "counts", "causes", "faults", "exit_code", "ref_repeats", "statistics",
+     "fail_on", "allow", "beyond_prompts")
+)  # fmt: skip
+"""Fields that a report shows by themselves, or in other words: the policy by its label, for one."""
 
 DETAIL_NAMES = {
     "acceptance_length": "acceptance length, tokens per decode step",

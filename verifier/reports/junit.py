@@ -1,7 +1,9 @@
-"""JUnit XML, a test case a prompt, in the form that Jenkins, GitLab, GitHub actions and pytest agree on."""
+"""JUnit XML, a test case for each prompt and one for the run, in the form that Jenkins, GitLab, GitHub and pytest agree
+on."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,41 +11,68 @@ from xml.sax.saxutils import XMLGenerator
 
 from verifier.golden import Run
 from verifier.reports import data
+from verifier.reports.results import Result
 from verifier.reports.text import first_difference, in_words
 from verifier.reports.untrusted import visible
 from verifier.reports.writing import written_whole
 
-_INCONCLUSIVE = frozenset({"undetermined", "reference", "comparison"})
-"""Faults that leave open whether speculation did anything wrong."""
+SUITE = "suite"
+"""The name of the test for the run as a whole, as in the pytest plugin."""
+
+_ELEMENTS: dict[Result, str] = {"failed": "failure", "open": "failure", "error": "error", "skipped": "skipped"}
+"""The element of each result; a test that passed has none. CI systems show ``skipped`` as green, so that an open answer
+must not be skipped."""
 
 
 def write_junit(run: Run, path: Path) -> None:
-    """Write ``run`` as one test suite to ``path``. Raises `DiskError`.
+    """Write ``run`` to ``path``: a suite with a test for each prompt, and one with a test for the run as a whole.
 
-    Diverged is a failure, server trouble an error. A divergence that may not be speculation's, and a prompt without a
-    verdict, are skipped with the reason. Near-lossless and exact pass; class, cause, fault and gap are properties.
+    There is a failure or an error in it exactly when the check's exit code was not 0. What becomes of a test is decided
+    by the run's policy: it passes, fails (an answer that shows nothing fails as inconclusive), is an error where a
+    server gave no answer or the servers cannot be compared, or is skipped where nothing was compared. Class, cause,
+    fault and gap are properties. Raises `DiskError`.
     """
     top = data.overview(run)
-    tallies = {"failure": 0, "error": 0, "skipped": 0}
-    for report in data.prompts(run):
-        result = _result(report)
-        if result is not None:
-            tallies[result] += 1
+    prompts = Counter(_ELEMENTS.get(report.result, "") for report in data.prompts(run))
+    whole = Counter([_ELEMENTS.get(top.result, "")])
     with written_whole(path) as file:
         xml = XMLGenerator(file, "utf-8", short_empty_elements=True)
         xml.startDocument()
-        total = {
-            "tests": str(top.prompts),
-            "failures": str(tallies["failure"]),
-            "errors": str(tallies["error"]),
-        }
-        suite = {"name": top.prompt_set, **total, "skipped": str(tallies["skipped"]), "timestamp": top.created[:19]}
-        with _element(xml, "testsuites", {"name": "lossless", **total}), _element(xml, "testsuite", suite):
-            _properties(xml, {"verdict": top.verdict or "none", "sentence": top.sentence, "tool": top.tool})
-            for report in data.prompts(run):
-                _case(xml, report)
+        with _element(xml, "testsuites", {"name": "lossless", **_totals(prompts + whole)}):
+            with _suite(xml, top, top.prompt_set, prompts):
+                _properties(xml, {"verdict": top.verdict or "none", "sentence": top.sentence, "tool": top.tool})
+                for report in data.prompts(run):
+                    _case(xml, report)
+            with _suite(xml, top, "lossless", whole):
+                _whole(xml, top)
         xml.endDocument()
         file.write("\n")
+
+
+@contextmanager
+def _suite(xml: XMLGenerator, top: data.Overview, name: str, elements: Counter[str]) -> Iterator[None]:
+    counts = {**_totals(elements), "skipped": str(elements["skipped"])}
+    with _element(xml, "testsuite", {"name": name, **counts, "timestamp": top.created[:19]}):
+        yield
+
+
+def _totals(elements: Counter[str]) -> dict[str, str]:
+    return {
+        "tests": str(elements.total()),
+        "failures": str(elements["failure"]),
+        "errors": str(elements["error"]),
+    }
+
+
+def _whole(xml: XMLGenerator, top: data.Overview) -> None:
+    """The run as one more test: what makes it fail may be of no single prompt, such as unproven drafting."""
+    with _element(xml, "testcase", {"classname": top.prompt_set, "name": SUITE, "time": "0.000"}):
+        told = {"verdict": top.verdict, "exit_code": top.exit_code, "policy": top.details.get("policy")}
+        known = {name: str(value) for name, value in told.items() if value is not None}
+        if known:
+            _properties(xml, known)
+        message = f"{top.verdict}: {top.sentence or top.headline}" if top.verdict else top.headline
+        _result(xml, top.result, message, top.verdict or "no-verdict")
 
 
 def _case(xml: XMLGenerator, report: data.PromptReport) -> None:
@@ -59,23 +88,21 @@ def _case(xml: XMLGenerator, report: data.PromptReport) -> None:
             "acceptance_length": report.acceptance_length,
         }
         _properties(xml, {name: str(value) for name, value in told.items() if value is not None})
-        result = _result(report)
-        if result is None:
-            return
         failures = [f"{failure.arm}: {failure.kind}: {failure.message}" for failure in report.failures]
-        message = "; ".join(failures) if result == "error" and failures else in_words(report)
-        typed = {} if result == "skipped" else {"type": str(report.cause or report.outcome)}
-        with _element(xml, result, {"message": message, **typed}):
-            xml.characters(visible(first_difference(report) or "", newlines=True))
+        message = "; ".join(failures) if report.result == "error" and failures else in_words(report)
+        _result(xml, report.result, message, str(report.cause or report.outcome), first_difference(report) or "")
 
 
-def _result(report: data.PromptReport) -> str | None:
-    """The element that says what became of the test; ``None`` for one that passed."""
-    if report.outcome == "error":
-        return "error"
-    if report.outcome == "diverged":
-        return "skipped" if report.fault in _INCONCLUSIVE else "failure"
-    return "skipped" if report.outcome in {"open", "recorded"} else None
+def _result(xml: XMLGenerator, result: Result, message: str, kind: str, text: str = "") -> None:
+    """The element that says what became of a test, or nothing for one that passed."""
+    name = _ELEMENTS.get(result)
+    if name is None:
+        return
+    if result == "open":
+        message, kind = f"inconclusive: {message}", "inconclusive"
+    typed = {} if name == "skipped" else {"type": kind}
+    with _element(xml, name, {"message": message, **typed}):
+        xml.characters(visible(text, newlines=True))
 
 
 def _properties(xml: XMLGenerator, told: dict[str, str]) -> None:
