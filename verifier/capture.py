@@ -193,6 +193,8 @@ def completion_of(answer: Answer, prompt: Prompt, job: Pass, total: float) -> Co
         top=answer.top,
         surplus=answer.surplus,
         concurrency=job.concurrency,
+        reasoning_length=answer.reasoning_length,
+        tool_calls=answer.tool_calls,
     )
 
 

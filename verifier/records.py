@@ -16,6 +16,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
+from verifier.answers import FunctionCall
+
 SCHEMA_VERSION = 2
 """Version of the file format. It grows when a reader of the previous version would misread a file."""
 
@@ -27,6 +29,7 @@ Cause = Literal[
     "prompt-differs",
     "unstable-reference",
     "detokenizer",
+    "parser",
     "stream",
     "stop-handling",
     "parameter-ignored",
@@ -219,7 +222,9 @@ class Completion(Struct, frozen=True, tag="completion", omit_defaults=True):
 
     ``run`` counts the passes of an arm from 0. ``ids`` are the server's own and may include its end token.
     ``top[i]`` are the most likely tokens at position i, best first, where they were asked for.
-    ``surplus`` is the number of ids at the end that came after the answer was over.
+    ``surplus`` is the number of ids at the end that came after the answer was over. ``text`` is reasoning and content
+    joined, of which the first ``reasoning_length`` code points came as reasoning; it is ``None`` where the answer is
+    not a chat message or the file is older than this field. ``tool_calls`` are those that the server parsed.
     """
 
     prompt_id: str
@@ -237,6 +242,8 @@ class Completion(Struct, frozen=True, tag="completion", omit_defaults=True):
     top: tuple[tuple[TokenLogprob, ...], ...] | None = None
     surplus: int = 0
     concurrency: int = 1
+    reasoning_length: int | None = None
+    tool_calls: tuple[FunctionCall, ...] = ()
 
 
 class Failure(Struct, frozen=True, tag="failure", omit_defaults=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
+from verifier.answers import FunctionCall
 from verifier.records import (
     Abilities,
     Finding,
@@ -65,6 +66,8 @@ class Answer:
     surplus: int = 0
     notes: tuple[str, ...] = ()
     """Defects of this answer that are no difference, such as "counts 8 tokens but returned 7 ids"."""
+    reasoning_length: int | None = None
+    tool_calls: tuple[FunctionCall, ...] = ()
 
 
 @dataclass(frozen=True)
