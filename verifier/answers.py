@@ -13,3 +13,8 @@ class FunctionCall(Struct, frozen=True, array_like=True):
 
     name: str
     arguments: str = ""
+
+    @property
+    def spelled(self) -> str:
+        """The call as one would write it: ``name(arguments)``."""
+        return f"{self.name}({self.arguments})"

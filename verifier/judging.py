@@ -11,6 +11,7 @@ from verifier.compare.alignment import Answer, align
 from verifier.compare.degeneration import Sign, degeneration
 from verifier.compare.evidence import within
 from verifier.compare.fingerprints import LOSSY_SWITCH
+from verifier.compare.parts import moved
 from verifier.compare.shaping import broken_promise, shaping
 from verifier.compare.speed import acceptance_length, accepted_in_a_loop, decode_speed
 from verifier.compare.structure import Structure, structure
@@ -249,6 +250,7 @@ class Judge:
             tolerance=case.tolerance if differs else None,
             notes=(
                 *(notes_on(built, signs, ref, again) if differs else ()),
+                *notes_on_parts(ref, spec),
                 *notes_on_parameters(prompt, bias, ref, spec),
                 *notes_on_drafts(spec),
             ),
@@ -298,6 +300,11 @@ def notes_on(built: Structure, signs: tuple[Sign, ...], ref: Completion, again: 
                 f"The reference's pass with logprobs left its first answer at token {at}; it is used only up to there."
             )
     return tuple(notes)
+
+
+def notes_on_parts(ref: Completion, spec: Completion) -> tuple[str, ...]:
+    """What arrived in other fields of the message, where the texts differ as well and a reason is about them."""
+    return tuple(f"In the speculative answer {clause}." for clause in moved(ref, spec)) if ref.text != spec.text else ()
 
 
 def notes_on_parameters(

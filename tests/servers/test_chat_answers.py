@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -157,7 +158,7 @@ def test_a_piece_that_is_only_a_call_counts_as_a_piece_of_the_answer() -> None:
 
 def cut(text: str, places: list[int]) -> list[str]:
     bounds = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
-    return [text[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [text[a:b] for a, b in pairwise(bounds)]
 
 
 @given(
@@ -194,7 +195,8 @@ def test_every_adapter_that_chats_keeps_them_apart(engine: str, stream: bool) ->
         async def work(adapter: Any) -> Answer:
             rendering = Rendering("c", "d", messages=CHAT.messages)
             await adapter.identify()
-            return await adapter.generate(Request(CHAT, rendering, 24, 0, stream))
+            found: Answer = await adapter.generate(Request(CHAT, rendering, 24, 0, stream))
+            return found
 
         found = with_server(server.url, work)
     assert len(found.text) == found.reasoning_length == 4

@@ -15,6 +15,7 @@ from verifier.compare.characters import clusters
 from verifier.compare.degeneration import Sign
 from verifier.compare.evidence import beyond, suspect, within
 from verifier.compare.locality import locality
+from verifier.compare.parts import left_in_text, moved, only_layout, same_parts
 from verifier.compare.shaping import broken_promise, is_shifted, shaping
 from verifier.compare.structure import Structure
 from verifier.records import (
@@ -93,10 +94,10 @@ Rule = Callable[[Case], Ruling | None]
 
 
 def same_answer(a: Completion, b: Completion) -> bool:
-    """Whether two completions are the same answer: ids where both have them, text, and why they ended."""
+    """Whether two completions are the same answer: ids where both have them, text, its fields, and why they ended."""
     if a.ids is not None and b.ids is not None and a.ids != b.ids:
         return False
-    return a.text == b.text and a.finish == b.finish
+    return a.text == b.text and a.finish == b.finish and same_parts(a, b)
 
 
 def comparison_valid(case: Case) -> Ruling | None:
@@ -112,6 +113,30 @@ def identical(case: Case) -> Ruling | None:
         return None
     by = "tokens and text are" if case.same_ids else "the text is (no token ids to compare)"
     return Ruling("exact", "none", "none", f"The answers are the same: {by} equal.")
+
+
+def other_parts(case: Case) -> Ruling | None:
+    """The same answer must arrive in the same fields of a message, with the same tool calls."""
+    ref, spec = case.ref, case.spec
+    # A server that ends by a tool call knows that no stop string ended the answer; one that parses no calls may not.
+    if case.same_ids is False or (ref.finish != spec.finish and "unknown" not in {ref.finish, spec.finish}):
+        return None
+    if any(again.text == ref.text and not same_parts(ref, again) for again in case.ref_again):
+        return None
+    if ref.text == spec.text and (what := moved(ref, spec)):
+        said = f"The text is the same, but {'; '.join(what)}."
+    elif left := left_in_text(ref, spec):
+        said = f"The answers say the same, but {left}."
+    else:
+        return None
+    if only_layout(ref, spec):
+        said += " The arguments differ only in their layout."
+    return Ruling(
+        "near-lossless" if only_layout(ref, spec) else "diverged",
+        "parser",
+        "undetermined",
+        f"{said} Either a parser fails under speculation, or the servers were started with different parser settings.",
+    )
 
 
 def same_tokens_other_text(case: Case) -> Ruling | None:
@@ -282,6 +307,8 @@ def undetermined(case: Case) -> Ruling:
 RULES: tuple[tuple[str, Rule], ...] = (
     ("comparison-valid", comparison_valid),
     ("identical", identical),
+    # Before the next one, which would take a tool call that one side left unparsed for a fault of the detokenizer.
+    ("parser", other_parts),
     ("same-tokens-other-text", same_tokens_other_text),
     ("parameter-ignored", parameter_ignored),
     ("stop-handling", stop_handling),
@@ -310,6 +337,8 @@ def _is_near(case: Case) -> bool:
     quotation or value.
     """
     if case.alignment.reconvergence.kind != "tail-sync" or case.ref.finish != case.spec.finish or case.signs:
+        return False
+    if not same_parts(case.ref, case.spec):
         return False
     if case.scored == "all":
         return True

@@ -131,6 +131,10 @@ class AnswerReport(Struct, frozen=True):
     seconds: float | None
     drafted: int | None
     accepted: int | None
+    reasoning_length: int | None = None
+    """Code points of the text that came as reasoning."""
+    tool_calls: tuple[str, ...] = ()
+    """As ``name(arguments)``."""
 
 
 class PromptReport(Struct, frozen=True):
@@ -378,6 +382,8 @@ def _answer(completion: Completion | None) -> AnswerReport | None:
         seconds=completion.timing.total if completion.timing else None,
         drafted=speculation.drafted if speculation else None,
         accepted=speculation.accepted if speculation else None,
+        reasoning_length=completion.reasoning_length,
+        tool_calls=tuple(call.spelled for call in completion.tool_calls),
     )
 
 

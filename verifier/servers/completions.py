@@ -119,9 +119,10 @@ class Fold:
             return False
         choice: dict[str, Any] = choices[0]
         text = choice.get("text")
-        piece = isinstance(text, str) and bool(text)
-        if piece:
+        piece = False
+        if isinstance(text, str) and text:
             self._text.append(text)
+            piece = True
         elif isinstance(delta := choice.get("delta"), dict):
             if self._message is None:
                 self._message = Pieces()

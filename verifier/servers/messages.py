@@ -1,4 +1,4 @@
-"""The message of a chat answer: reasoning, content and tool calls, whole or put together from the pieces of a stream."""
+"""The message of a chat answer: reasoning, content and tool calls, whole or put together from a stream."""
 
 from __future__ import annotations
 
