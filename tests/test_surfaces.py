@@ -111,7 +111,7 @@ def test_a_golden_keeps_the_fields(check: Any, prompts: Path, tmp_path: Path, ca
         assert {row["cls"] for row in told["comparisons"]} == {"exact"}
         _, told = check(spec, goldens["reasoned"])
         assert {row["cause"] for row in told["comparisons"]} == {"parser"}
-    assert run(["golden", "show", str(goldens["called"]), "--prompt", "p0"]) == 0
+    assert run(["golden", "show", str(goldens["called"]), "--id", "p0"]) == 0
     assert "f({})" in capsys.readouterr().out
 
 
