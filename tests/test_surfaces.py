@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.mock_servers import MockServer
+from tests.mock_servers import MockServer, Wrong
 from verifier.cli import run
 from verifier.goldens import difference
 
@@ -126,3 +126,79 @@ def test_a_hostile_tool_call_is_made_visible(check: Any, tmp_path: Path) -> None
     assert "\x1b" not in shown
     assert "\u202e" not in shown
     assert "<script>)" not in shown
+
+
+NEAR = ("--policy", "text", "--tolerance", "0.15")
+
+
+def flipped(check: Any, wrong: Wrong, *more: str, **ref_options: Any) -> tuple[int, list[dict[str, Any]]]:
+    """The rows that differ where the speculative server goes wrong, and the exit code."""
+    with MockServer("openai", **ref_options) as ref, MockServer("openai", wrong=wrong, speculative=True) as spec:
+        code, told = check(spec, ref, *NEAR, *more)
+    return code, [row for row in told["comparisons"] if row["cls"] != "exact"]
+
+
+def test_near_ties_on_servers_that_tell_text_alone_are_rounding(check: Any) -> None:
+    code, rows = flipped(check, Wrong(flip_at=3))
+    assert len(rows) == 4
+    assert {(row["cause"], row["fault"]) for row in rows} == {("rounding", "none")}
+    for row in rows:
+        (split,) = row["splits"]
+        assert split["gap"] < 0.15
+        assert set(split["texts"].values()) >= {
+            split["texts"][str(split[name])] for name in ("ref_token", "spec_token")
+        }
+        assert row["scored"] == "first"
+    assert code == 0
+
+
+def test_a_token_that_the_model_would_never_say_is_no_near_tie_and_blames_nobody_by_its_text(check: Any) -> None:
+    code, rows = flipped(check, Wrong(wrong_at=9))
+    assert len(rows) == 4
+    assert {(row["cls"], row["cause"], row["fault"]) for row in rows} == {("diverged", "undetermined", "undetermined")}
+    assert all("nat behind the reference's choice" in row["reason"] for row in rows)
+    assert code == 1
+
+
+def test_without_logprobs_there_is_no_evidence(check: Any) -> None:
+    _, rows = flipped(check, Wrong(flip_at=3), options={"no-logprobs": True})
+    assert {row["cause"] for row in rows} == {"undetermined"}
+    assert not any("splits" in row for row in rows)
+
+
+def test_logprobs_that_cannot_be_true_excuse_nothing(check: Any) -> None:
+    _, rows = flipped(check, Wrong(flip_at=3), faults={"zero-logprobs": True})
+    assert {row["cause"] for row in rows} == {"undetermined"}
+
+
+@pytest.mark.parametrize("parameters", [{"presence_penalty": 1.5}, {"logit_bias": {"300": 2.0}}])
+def test_under_parameters_that_move_logits_nothing_is_read_off_them(
+    check: Any, prompts: Path, parameters: dict[str, Any]
+) -> None:
+    lines = [json.loads(line) | {"parameters": parameters} for line in prompts.read_text(encoding="utf-8").splitlines()]
+    prompts.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    _, rows = flipped(check, Wrong(flip_at=3))
+    assert rows
+    assert not any("splits" in row for row in rows)
+
+
+def test_a_golden_carries_the_evidence(check: Any, prompts: Path, tmp_path: Path) -> None:
+    golden = tmp_path / "golden.jsonl"
+    with MockServer("openai") as ref:
+        words = ["record", "--ref", ref.url, "-o", str(golden), "--prompts", str(prompts), "--max-tokens", "24"]
+        assert run(words) == 0
+    with MockServer("openai", wrong=Wrong(flip_at=3), speculative=True) as spec:
+        _, told = check(spec, golden, *NEAR)
+    assert {row["cause"] for row in told["comparisons"]} == {"rounding"}
+
+
+def test_the_texts_are_shown_and_made_up_ids_are_not(check: Any, tmp_path: Path) -> None:
+    _, rows = flipped(check, Wrong(flip_at=3))
+    (page,) = (tmp_path / "out").glob("*/report.html")
+    shown = page.read_text(encoding="utf-8")
+    table = shown[shown.index('class="evidence"') :]
+    table = table[: table.index("</table>")]
+    (split,) = next(row for row in rows if row["prompt_id"] == "p0")["splits"]
+    assert split["texts"][str(split["spec_token"])].strip() in table
+    assert ">-1<" not in table
+    assert ">-2<" not in table

@@ -18,3 +18,15 @@ class FunctionCall(Struct, frozen=True, array_like=True):
     def spelled(self) -> str:
         """The call as one would write it: ``name(arguments)``."""
         return f"{self.name}({self.arguments})"
+
+
+class TextToken(Struct, frozen=True, array_like=True):
+    """One token of an answer whose server names tokens by their text, with the logprobs (nats) at its position.
+
+    ``top`` are the most likely tokens, by text, in the server's order. A token that is only a part of a character is
+    written ``bytes:\\xe6\\xb5``, or holds U+FFFD where the server does not say which bytes it is.
+    """
+
+    text: str
+    logprob: float | None = None
+    top: tuple[tuple[str, float], ...] = ()

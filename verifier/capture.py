@@ -195,6 +195,7 @@ def completion_of(answer: Answer, prompt: Prompt, job: Pass, total: float) -> Co
         concurrency=job.concurrency,
         reasoning_length=answer.reasoning_length,
         tool_calls=answer.tool_calls,
+        text_tokens=answer.text_tokens,
     )
 
 

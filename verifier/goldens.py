@@ -148,7 +148,7 @@ def look(path: Path) -> Shown:
             given = [one for one in run.completions(prompt_id) if one.arm == "ref"]
             answers += len(given)
             tokens += sum(map(generated, given))
-            probed += sum(one.top is not None for one in given)
+            probed += sum(one.top is not None or one.text_tokens is not None for one in given)
             if len(given) > 1:
                 twice += 1
                 repeated += all(same_answer(given[0], one) for one in given[1:])

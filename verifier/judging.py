@@ -15,6 +15,7 @@ from verifier.compare.parts import moved
 from verifier.compare.shaping import broken_promise, shaping
 from verifier.compare.speed import acceptance_length, accepted_in_a_loop, decode_speed
 from verifier.compare.structure import Structure, structure
+from verifier.compare.text_evidence import split_by_text
 from verifier.compare.tolerance import floor_of
 from verifier.compare.verdict import Case, decide, same_answer
 from verifier.errors import ServerError
@@ -89,6 +90,8 @@ class Judge:
         evidence = NO_EVIDENCE
         if alignment.unit == "token" and alignment.spans and self.plan.score != "none":
             evidence = await self._evidence(prompt, ref, spec, alignment.spans[0].ref_start)
+        elif alignment.unit == "grapheme" and alignment.spans and self.plan.score != "none":
+            evidence = await self._text_evidence(prompt, ref, spec)
         return self._decided(prompt, ref, spec, alignment, evidence)
 
     def pair(self, prompt_id: str) -> tuple[Completion | None, Completion | None]:
@@ -157,6 +160,17 @@ class Judge:
             bare = await self._asked_without_parameters(prompt, spec)
             evidence = replace(evidence, moved=is_moved, without_parameters=bare)
         return evidence
+
+    async def _text_evidence(self, prompt: Prompt, ref: Completion, spec: Completion) -> Evidence:
+        """The first difference in a pass of the reference whose logprobs are keyed by text, where there is one."""
+        if shaping(prompt.parameters):
+            # Such logprobs may be from before or after the parameters, and without ids they cannot be corrected.
+            return NO_EVIDENCE
+        tolerance = await self.tolerance()
+        passes = (again for again in self._again(prompt.id) if again.text_tokens is not None)
+        found = (split_by_text(ref, probed, spec, tolerance.value) for probed in passes)
+        split = next((one for one in found if one is not None), None)
+        return NO_EVIDENCE if split is None else Evidence((split,), "first")
 
     async def _is_moved(self, prompt: Prompt, seen: View, before: tuple[int, ...]) -> bool:
         async def ask(server: Server, abilities: Abilities, rendering: Rendering) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
-from verifier.answers import FunctionCall
+from verifier.answers import FunctionCall, TextToken
 
 SCHEMA_VERSION = 2
 """Version of the file format. It grows when a reader of the previous version would misread a file."""
@@ -244,6 +244,8 @@ class Completion(Struct, frozen=True, tag="completion", omit_defaults=True):
     concurrency: int = 1
     reasoning_length: int | None = None
     tool_calls: tuple[FunctionCall, ...] = ()
+    text_tokens: tuple[TextToken, ...] | None = None
+    """The tokens by text, with logprobs, where they were asked for and the server knows no ids."""
 
 
 class Failure(Struct, frozen=True, tag="failure", omit_defaults=True):
@@ -325,7 +327,9 @@ class Split(Struct, frozen=True, omit_defaults=True):
     """Evidence at one position of the speculative answer: what the reference thinks of the two tokens there.
 
     ``gap`` = logprob(reference's argmax) − logprob(speculative token), both in ONE distribution of the reference.
-    A lower bound is marked by ``at_least``: the token was not among the top-k that were asked for.
+    A lower bound is marked by ``at_least``: the token was not among the top-k that were asked for. Where the reference
+    names tokens by text, ``texts`` holds those of this split, ids are negative and mean nothing elsewhere, and
+    ``index`` counts the reference's tokens.
     """
 
     index: int
@@ -340,6 +344,7 @@ class Split(Struct, frozen=True, omit_defaults=True):
     ref_logprob: float | None = None
     spec_logprob: float | None = None
     tied: tuple[int, ...] = ()
+    texts: dict[int, str] = field(default_factory=dict)
 
 
 class Tolerance(Struct, frozen=True):

@@ -257,6 +257,23 @@ def degenerated(case: Case) -> Ruling | None:
     return Ruling("diverged", "degeneration", fault, f"Only the speculative answer shows signs of breakdown: {what}.")
 
 
+def far_by_text(case: Case) -> Ruling | None:
+    """A token far behind the reference's choice, by logprobs that are keyed by text: worth knowing, but no proof."""
+    far = next((split for split in case.splits if split.texts and split.gap > split.tolerance), None)
+    if far is None:
+        return None
+    least = "at least " if far.at_least else ""
+    taken, chosen = far.texts.get(far.spec_token, ""), far.texts.get(far.argmax, "")
+    return Ruling(
+        "diverged",
+        "undetermined",
+        "undetermined",
+        f"At the first difference {taken!r} is {least}{far.gap:.2f} nat behind the reference's choice {chosen!r}, "
+        f"above the tolerance of {far.tolerance:.2f}. Without token ids this is not proof: the same text can be other "
+        "tokens, and the prompts may have been rendered differently.",
+    )
+
+
 def rounding(case: Case) -> Ruling | None:
     """Every token that differs from the reference's choice is tied with it, as far as arithmetic goes."""
     if (not case.splits and case.scored != "all") or not all(within(split) for split in case.splits):
@@ -314,6 +331,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("stop-handling", stop_handling),
     ("wrong-token", wrong_token),
     ("degeneration", degenerated),
+    ("far-by-text", far_by_text),
     ("rounding", rounding),
     ("unstable-reference", unstable_reference),
     ("undetermined", undetermined),

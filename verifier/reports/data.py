@@ -297,6 +297,7 @@ def token_names(report: PromptReport, pieces: Mapping[int, str]) -> dict[int, st
             if answer and answer.ids and end == start + 1 <= len(answer.ids) and text:
                 names[answer.ids[start]] = text
     for split in report.splits:
+        names |= split.texts
         for token in (split.ref_token, split.spec_token, split.argmax, *split.tied):
             if token in pieces:
                 names[token] = pieces[token]

@@ -17,12 +17,10 @@ from verifier.servers.logprobs import Top, fitting, ordered
 from verifier.servers.messages import Parts, Pieces
 from verifier.servers.parameters import by_name
 from verifier.servers.protocol import Answer, Request
+from verifier.servers.text_logprobs import FORBIDDEN, text_tokens
 
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
-
-FORBIDDEN = -9999.0
-"""What vLLM tells in place of minus infinity, as for a token that a grammar forbids (seen on 0.32.0)."""
 
 _TOKEN_ID = re.compile(r"token_id:(\d+)")
 
@@ -198,6 +196,9 @@ def parse(reply: dict[str, Any], request: Request, url: str) -> Answer:
     if ids and counted is not None and counted != len(ids):
         notes.append(f"counts {counted} tokens but returned {len(ids)} ids")
     top, doubts = fitting(_top_of(logprobs), ids, request.top_logprobs, _chosen_of(logprobs))
+    tokens = None
+    if request.top_logprobs and not ids:
+        tokens, doubts = text_tokens(logprobs, text)
     return Answer(
         text=text,
         finish=finish,
@@ -210,6 +211,7 @@ def parse(reply: dict[str, Any], request: Request, url: str) -> Answer:
         notes=(*notes, *doubts),
         reasoning_length=len(message.reasoning) if message else None,
         tool_calls=calls,
+        text_tokens=tokens,
     )
 
 
