@@ -238,7 +238,7 @@ def test_a_gap_by_text_blames_nobody_and_is_told(spec: str) -> None:
     assert (ruling.cls, ruling.cause, ruling.fault) == ("diverged", "undetermined", "undetermined")
     assert "' small'" in ruling.reason
     assert "5.50 nat" in ruling.reason if spec == " little" else "at least" in ruling.reason
-    assert "no token ids" in ruling.reason
+    assert "Without token ids" in ruling.reason
 
 
 def test_tokens_are_the_text_if_they_join_to_it() -> None:

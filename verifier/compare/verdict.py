@@ -249,11 +249,12 @@ def degenerated(case: Case) -> Ruling | None:
     """Broken output on the speculative side alone, unless the reference itself agrees with every token of it."""
     if not case.signs or case.scored == "all":
         return None
-    sign = min(case.signs, key=lambda sign: sign.kind != "special-token")
+    sign = min(case.signs, key=lambda sign: (sign.kind != "special-token", sign.ambiguous))
     what = sign.detail or sign.kind
-    # Greedy models loop by themselves once a near-tie has tipped them there, so a loop is proof of nothing; a special
-    # token in the middle of an answer is no wording that a model chooses.
-    fault: Fault = "speculation" if sign.kind == "special-token" else "undetermined"
+    # Greedy models loop by themselves once a near-tie has tipped them there, so a loop is proof of nothing; a
+    # special token in the middle of an answer is no wording that a model chooses.
+    is_proof = sign.kind == "special-token" and not sign.ambiguous
+    fault: Fault = "speculation" if is_proof else "undetermined"
     return Ruling("diverged", "degeneration", fault, f"Only the speculative answer shows signs of breakdown: {what}.")
 
 
