@@ -21,8 +21,8 @@ CERTAIN = (
     "<|begin▁of▁sentence|>", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>",
     "<｜fim▁hole｜>", "<start_of_turn>", "<end_of_turn>", "<bos>", "<eos>", "<pad>", "<unk>", "<extra_id_0>",
     "<unused12>", "<reserved_special_token_3>", "<fim_prefix>", "<fim_middle>", "<image_soft_token>",
-    "<start_of_image>", "<end_of_utterance>", "<jupyter_start>", "<endoftext>", "<BOS_TOKEN>", "<SPECIAL_12>", "[INST]", "[/INST]", "[PAD]",
-    "<<SYS>>", "<</SYS>>",
+    "<start_of_image>", "<end_of_utterance>", "<jupyter_start>", "<endoftext>", "<BOS_TOKEN>", "<SPECIAL_12>", "[INST]",
+    "[/INST]", "[PAD]", "<<SYS>>", "<</SYS>>",
 )  # fmt: skip
 AMBIGUOUS = (
     "<s>", "</s>", "<mask>", "<cls>", "<sep>", "<image>", "<0x0A>", "<0xE2>", "[CLS]", "[SEP]", "[MASK]", "[UNK]",
