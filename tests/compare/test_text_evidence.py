@@ -12,7 +12,7 @@ from msgspec import structs
 from tests.compare.test_verdict import case
 from verifier.answers import TextToken
 from verifier.compare.evidence import beyond, suspect, within
-from verifier.compare.text_evidence import joins, split_by_text
+from verifier.compare.text_evidence import joins, only_change, split_by_text
 from verifier.compare.verdict import Ruling, decide
 from verifier.lines import decode, encode
 from verifier.records import Completion, Split
@@ -211,6 +211,35 @@ def test_the_token_taken_counts_where_it_is_not_among_the_likeliest() -> None:
 
 def test_a_position_without_alternatives_is_no_evidence() -> None:
     assert seen([*SEA[:3], TextToken(" blue", None, ())], "The sea is green.") is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "whole"),
+    [
+        ("The sea is green today.", True),
+        ("The sea is green tonight.", False),
+        ("The sea is green", False),
+        ("The sea is green today. And", False),
+    ],
+)
+def test_whether_the_answers_are_equal_but_for_that_token(spec: str, whole: bool) -> None:
+    split = seen(SEA, spec)
+    assert split is not None
+    assert only_change("The sea is blue today.", spec, split) == whole
+
+
+def test_a_token_that_shares_letters_with_the_other_one_is_exchanged_as_a_whole() -> None:
+    tokens = [*sure("It", " is"), token(" bare", (" bear", -0.6), *FAR), *sure(" are", ".")]
+    split = seen(tokens, "It is bear are.")
+    assert split is not None
+    assert only_change("It is bare are.", "It is bear are.", split)
+    assert not only_change("It is bare are.", "It is bear ear.", split)
+
+
+def test_a_token_whose_end_is_not_known_is_never_the_only_change() -> None:
+    split = seen(SEA, "The sea is seven today.")
+    assert split is not None
+    assert not only_change("The sea is blue today.", "The sea is seven today.", split)
 
 
 def judged(spec: str, *, near: bool = True, tail: str = "", **known: Any) -> Ruling:

@@ -58,6 +58,16 @@ def split_by_text(ref: Completion, probed: Completion, spec: Completion, toleran
     return place.split(index, longer, tolerance)
 
 
+def only_change(ref: str, spec: str, split: Split) -> bool:
+    """Whether the answers are equal but for the one token of a split by text."""
+    own, taken = split.texts.get(split.ref_token), split.texts.get(split.spec_token)
+    if split.at_least or not own or not taken:
+        return False
+    alike = next((place for place, (x, y) in enumerate(zip(ref, spec, strict=False)) if x != y), 0)
+    starts = range(max(0, alike - len(own) + 1), alike + 1)
+    return any(ref.startswith(own, start) and ref[:start] + taken + ref[start + len(own) :] == spec for start in starts)
+
+
 def joins(tokens: Sequence[TextToken], text: str) -> bool:
     """Whether the tokens joined are ``text``. Tokens may go on after it, as an end token or a stop string does."""
     whole = text.encode()
