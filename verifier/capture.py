@@ -194,6 +194,9 @@ def completion_of(answer: Answer, prompt: Prompt, job: Pass, total: float) -> Co
         surplus=answer.surplus,
         reasoning_tokens=answer.reasoning_tokens,
         concurrency=job.concurrency,
+        reasoning_length=answer.reasoning_length,
+        tool_calls=answer.tool_calls,
+        text_tokens=answer.text_tokens,
     )
 
 

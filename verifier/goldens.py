@@ -148,7 +148,7 @@ def look(path: Path) -> Shown:
             given = [one for one in run.completions(prompt_id) if one.arm == "ref"]
             answers += len(given)
             tokens += sum(map(generated, given))
-            probed += sum(one.top is not None for one in given)
+            probed += sum(one.top is not None or one.text_tokens is not None for one in given)
             if len(given) > 1:
                 twice += 1
                 repeated += all(same_answer(given[0], one) for one in given[1:])
@@ -233,7 +233,8 @@ def _option_changes(before: dict[str, object], after: dict[str, object]) -> Iter
 
 
 def _first_difference(one: Completion, other: Completion) -> int | None:
-    if one.ids is None or other.ids is None:
+    """The first token that differs; ``None`` without ids, or where something other than the tokens differs."""
+    if one.ids is None or other.ids is None or one.ids == other.ids:
         return None
     pairs = enumerate(zip(one.ids, other.ids, strict=False))
     return next((place for place, (a, b) in pairs if a != b), min(len(one.ids), len(other.ids)))

@@ -16,6 +16,7 @@ from verifier.compare.self_consistency import ENDS_IN_IDS, Contradiction, Terms,
 from verifier.compare.shaping import shaping
 from verifier.compare.speed import acceptance_length, decode_speed
 from verifier.compare.structure import structure
+from verifier.compare.text_evidence import split_by_text
 from verifier.compare.tolerance import floor_of, is_reliable
 from verifier.compare.verdict import Case, decide, first_difference, same_answer
 from verifier.errors import ServerError
@@ -30,7 +31,14 @@ from verifier.evidence import (
     without_parameters,
 )
 from verifier.golden import Run, Store
-from verifier.notes import notes_on, notes_on_contradictions, notes_on_drafts, notes_on_parameters, notes_on_usage
+from verifier.notes import (
+    notes_on,
+    notes_on_contradictions,
+    notes_on_drafts,
+    notes_on_parameters,
+    notes_on_parts,
+    notes_on_usage,
+)
 from verifier.plan import Plan
 from verifier.records import (
     Abilities,
@@ -108,6 +116,8 @@ class Judge:
         evidence = NO_EVIDENCE
         if alignment.unit == "token" and alignment.spans and self.plan.score != "none":
             evidence = await self._evidence(prompt, ref, spec, alignment.spans[0].ref_start)
+        elif alignment.unit == "grapheme" and alignment.spans and self.plan.score != "none":
+            evidence = await self._text_evidence(prompt, ref, spec)
         return self._decided(prompt, ref, spec, alignment, evidence, await self._shown(prompt, ref, spec))
 
     async def own_gap(self, prompt: Prompt) -> float | None:
@@ -187,6 +197,17 @@ class Judge:
             bare = await self._asked_without_parameters(prompt, spec)
             evidence = replace(evidence, moved=is_moved, without_parameters=bare)
         return evidence
+
+    async def _text_evidence(self, prompt: Prompt, ref: Completion, spec: Completion) -> Evidence:
+        """The first difference in a pass of the reference whose logprobs are keyed by text, where there is one."""
+        if shaping(prompt.parameters):
+            # Such logprobs may be from before or after the parameters, and without ids they cannot be corrected.
+            return NO_EVIDENCE
+        tolerance = await self.tolerance()
+        passes = (again for again in self._again(prompt.id) if again.text_tokens is not None)
+        found = (split_by_text(ref, probed, spec, tolerance.value) for probed in passes)
+        split = next((one for one in found if one is not None), None)
+        return NO_EVIDENCE if split is None else Evidence((split,), "first")
 
     async def _is_moved(self, prompt: Prompt, seen: View, before: tuple[int, ...]) -> bool:
         async def ask(server: Server, abilities: Abilities, rendering: Rendering) -> bool:
@@ -346,6 +367,7 @@ class Judge:
             tolerance=case.tolerance if differs else None,
             notes=(
                 *(notes_on(built, signs, ref, again) if differs else ()),
+                *notes_on_parts(ref, spec),
                 *notes_on_contradictions(shown.ref, shown.spec),
                 *notes_on_parameters(prompt, bias, ref, spec),
                 *notes_on_drafts(spec),

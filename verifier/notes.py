@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from verifier.compare.degeneration import Sign
+from verifier.compare.parts import moved
 from verifier.compare.self_consistency import Contradiction, Terms, usage_defects
 from verifier.compare.shaping import broken_promise
 from verifier.compare.speed import accepted_in_a_loop, contradiction
@@ -36,6 +37,11 @@ def notes_on(built: Structure, signs: tuple[Sign, ...], ref: Completion, again: 
                 f"The reference's pass with logprobs left its first answer at token {at}; it is used only up to there."
             )
     return tuple(notes)
+
+
+def notes_on_parts(ref: Completion, spec: Completion) -> tuple[str, ...]:
+    """What arrived in other fields of the message, where the texts differ as well and a reason is about them."""
+    return tuple(f"In the speculative answer {clause}." for clause in moved(ref, spec)) if ref.text != spec.text else ()
 
 
 def notes_on_parameters(

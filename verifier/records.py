@@ -9,12 +9,15 @@ Three-valued facts: a field of a `Fingerprint` is *unknown* when it is `UNSET` (
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
+
+from verifier.answers import FunctionCall, TextToken
+from verifier.prompt_records import Message as Message
+from verifier.prompt_records import Parameters as Parameters
+from verifier.prompt_records import Prompt as Prompt
 
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 """Refused when a file is read: a negative tolerance would turn every near-tie into a wrong token. (JSON has neither NaN
@@ -31,6 +34,7 @@ Cause = Literal[
     "prompt-differs",
     "unstable-reference",
     "detokenizer",
+    "parser",
     "stream",
     "stop-handling",
     "parameter-ignored",
@@ -53,68 +57,6 @@ ReconvergenceKind = Literal["none", "transient", "tail-sync"]
 Scored = Literal["none", "first", "all"]
 """How much of a speculative answer the reference was asked about: nothing, its first split, or all of it."""
 SuiteVerdict = Literal["INVALID", "LOSSY", "INCONCLUSIVE", "NEAR-LOSSLESS", "LOSSLESS"]
-
-
-class Message(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One turn of a chat prompt; calls of tools and their results are in OpenAI's form."""
-
-    role: str
-    content: str
-    tool_calls: tuple[dict[str, Any], ...] = ()
-    tool_call_id: str = ""
-    name: str = ""
-
-    @property
-    def whole(self) -> str:
-        """The content, and the calls below it as JSON."""
-        calls = (json.dumps(call, ensure_ascii=False) for call in self.tool_calls)
-        return "\n".join(filter(None, (self.content, *calls)))
-
-
-class Parameters(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Request parameters that both servers get alike; temperature 0 is not among them because it is always sent.
-
-    ``logit_bias`` adds to the logits of tokens by id (decimal, as in OpenAI's API), ``text_bias`` by text, which must
-    be one token of the reference's tokenizer: a prompt set knows no ids. ``grammar`` is in GBNF. ``thinking_budget`` is
-    the most tokens of reasoning. ``tools`` are what a chat template tells the model of functions, in OpenAI's form.
-    """
-
-    stop: tuple[str, ...] = ()
-    ignore_eos: bool = False
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
-    logit_bias: dict[str, float] = field(default_factory=dict)
-    text_bias: dict[str, float] = field(default_factory=dict)
-    min_tokens: int = 0
-    json_schema: dict[str, Any] | None = None
-    grammar: str = ""
-    thinking_budget: int | None = None
-    tools: tuple[dict[str, Any], ...] = ()
-
-
-class Prompt(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One request of a prompt set.
-
-    ``messages`` are asked through the server's chat template, ``text`` (``"prompt"`` in the file) is sent raw. A prompt
-    may carry both: the messages are used where the server has a template of its own, the text elsewhere.
-    """
-
-    id: str
-    category: str = "uncategorized"
-    language: str = ""
-    text: str | None = field(default=None, name="prompt")
-    messages: tuple[Message, ...] | None = None
-    max_tokens: int | None = None
-    tags: tuple[str, ...] = ()
-    parameters: Parameters = Parameters()
-
-    @property
-    def digest(self) -> str:
-        """16 hex digits that change with anything that could change the answer."""
-        asked = (self.text, self.messages, self.max_tokens, self.parameters)
-        return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()[:16]
 
 
 class SpeculationSettings(Struct, frozen=True, omit_defaults=True):
@@ -246,7 +188,9 @@ class Completion(Struct, frozen=True, tag="completion", omit_defaults=True):
 
     ``run`` counts the passes of an arm from 0. ``ids`` are the server's own and may include its end token.
     ``top[i]`` are the most likely tokens at position i, best first, where they were asked for.
-    ``surplus`` is the number of ids at the end that came after the answer was over.
+    ``surplus`` is the number of ids at the end that came after the answer was over. ``text`` is reasoning and content
+    joined, of which the first ``reasoning_length`` code points came as reasoning; it is ``None`` where the answer is
+    not a chat message or the file is older than this field. ``tool_calls`` are those that the server parsed.
     """
 
     prompt_id: str
@@ -266,6 +210,10 @@ class Completion(Struct, frozen=True, tag="completion", omit_defaults=True):
     concurrency: int = 1
     reasoning_tokens: int | None = None
     """How many of its tokens the server counts as reasoning."""
+    reasoning_length: int | None = None
+    tool_calls: tuple[FunctionCall, ...] = ()
+    text_tokens: tuple[TextToken, ...] | None = None
+    """The tokens by text, with logprobs, where they were asked for and the server knows no ids."""
 
 
 class Failure(Struct, frozen=True, tag="failure", omit_defaults=True):
@@ -347,7 +295,9 @@ class Split(Struct, frozen=True, omit_defaults=True):
     """Evidence at one position of the speculative answer: what the reference thinks of the two tokens there.
 
     ``gap`` = logprob(reference's argmax) − logprob(speculative token), both in ONE distribution of the reference.
-    A lower bound is marked by ``at_least``: the token was not among the top-k that were asked for.
+    A lower bound is marked by ``at_least``: the token was not among the top-k that were asked for. Where the reference
+    names tokens by text, ``texts`` holds those of this split, ids are negative and mean nothing elsewhere, and
+    ``index`` counts the reference's tokens.
     """
 
     index: int
@@ -362,6 +312,7 @@ class Split(Struct, frozen=True, omit_defaults=True):
     ref_logprob: float | None = None
     spec_logprob: float | None = None
     tied: tuple[int, ...] = ()
+    texts: dict[int, str] = field(default_factory=dict)
 
 
 class Tolerance(Struct, frozen=True):

@@ -17,6 +17,7 @@ import regex
 from msgspec import Struct
 
 from verifier.compare.cycles import WORD, Cycle, cycles, word_ids
+from verifier.compare.special_pieces import Piece, unexpected
 from verifier.records import Completion
 
 FEWEST_REPEATS = 4
@@ -46,16 +47,6 @@ MANY_SCRIPTS = 3
 languages.
 """
 
-SPECIAL_PIECES = (
-    "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>",
-    "<|start_header_id|>", "<|end_header_id|>", "<|assistant|>", "<|user|>", "<|system|>", "<|end|>",
-    "<start_of_turn>", "<end_of_turn>", "<bos>", "<eos>", "<pad>", "<unk>", "[PAD]", "[INST]", "[/INST]",
-    "<<SYS>>", "<</SYS>>", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>",
-)  # fmt: skip
-"""How chat templates of ChatML, Llama, Phi, Gemma, Mistral and DeepSeek spell them. Not ``<s>``, which is
-HTML too.
-"""
-
 SignKind = Literal["cycle", "repeated-id", "special-token", "script", "cut"]
 
 
@@ -75,6 +66,7 @@ class Sign(Struct, frozen=True, omit_defaults=True):
     period: int = 0
     repeats: int = 0
     detail: str = ""
+    ambiguous: bool = False
 
 
 def degeneration(
@@ -83,7 +75,7 @@ def degeneration(
     *,
     prompt_text: str = "",
     special_ids: Collection[int] = (),
-    special_pieces: Collection[str] = SPECIAL_PIECES,
+    special_pieces: Collection[str] | None = None,
 ) -> tuple[Sign, ...]:
     """Signs of breakdown in the speculative answer alone, in order of appearance within each kind.
 
@@ -175,11 +167,12 @@ def special_tokens(
     spec: Completion,
     prompt_text: str = "",
     special_ids: Collection[int] = (),
-    special_pieces: Collection[str] = SPECIAL_PIECES,
+    special_pieces: Collection[str] | None = None,
 ) -> tuple[Sign, ...]:
-    """Special ids before the end, and special pieces spelled out in the text, that reference and prompt lack.
+    """Special ids before the end, and special tokens spelled out in the text, that reference and prompt lack.
 
-    The first place of each is given. One special id at the very end is the end token.
+    The first place of each is given. One special id at the very end is the end token. ``special_pieces`` are looked for
+    instead of all that has the form of a special token.
     """
     signs = []
     special = frozenset(special_ids)
@@ -189,10 +182,14 @@ def special_tokens(
         if token in special and token not in excused and token not in seen:
             seen.add(token)
             signs.append(Sign("special-token", index, index + 1, "token", detail=f"id {token} in the body"))
-    for piece in special_pieces:
-        at = spec.text.find(piece)
-        if at >= 0 and piece not in ref.text and piece not in prompt_text:
-            signs.append(Sign("special-token", at, at + len(piece), "char", detail=f"{piece} in the text"))
+    if special_pieces is None:
+        found = unexpected(spec.text, ref.text, prompt_text)
+    else:
+        listed = (Piece(piece, spec.text.find(piece), "angle", ambiguous=False) for piece in special_pieces)
+        found = tuple(one for one in listed if one.start >= 0 and one.text not in ref.text + "\n" + prompt_text)
+    for piece in found:
+        detail = f"{piece.text} in the text"
+        signs.append(Sign("special-token", piece.start, piece.end, "char", detail=detail, ambiguous=piece.ambiguous))
     return tuple(signs)
 
 

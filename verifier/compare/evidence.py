@@ -92,9 +92,9 @@ def beyond(split: Split) -> bool:
     """Whether arithmetic cannot explain the token: its gap, or what is known to be less than its gap, is too large.
 
     A token that is neither within nor beyond was not among those asked for, of which even the last is near: nothing is
-    known about it.
+    known about it. Nor is a gap between tokens that are known by their text alone (see `text_evidence`).
     """
-    return split.gap > split.tolerance
+    return split.gap > split.tolerance and not split.texts
 
 
 def suspect(split: Split) -> bool:

@@ -73,8 +73,11 @@ def evidence(split: Split) -> str:
     least = "at least " if split.at_least else ""
     rank = f", rank {split.rank}" if split.rank is not None else ""
     tied = f", tied: {len(split.tied)} tokens" if split.tied else ""
+    said, best = (visible(split.texts.get(token, str(token))) for token in (split.spec_token, split.argmax))
+    if split.texts:
+        said, best = f"{said!r}", f"{best!r}"
     return (
-        f"token {split.index}: {split.spec_token} where it would pick {split.argmax}, gap {least}{split.gap:.2f}"
+        f"token {split.index}: {said} where it would pick {best}, gap {least}{split.gap:.2f}"
         f"{rank}{tied} (from {split.source})"
     )
 

@@ -127,7 +127,7 @@ def of_suite(checked: Checked) -> Outcome:
 
 
 def _too_slow(checked: Checked, summary: Summary) -> Outcome | None:
-    """A failure where the acceptance length is below the one asked for: never skipped, since it was asked for by name."""
+    """A failure where the acceptance length is below the one asked for. Never skipped: it was asked for by name."""
     if summary.exit_code != 3 or not missed_acceptance(summary.acceptance_length, summary.min_acceptance):
         return None
     return Outcome("failed", f"{summary.verdict}: {visible(summary.sentence)}", failures.statistics(checked))

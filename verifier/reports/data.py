@@ -137,6 +137,10 @@ class AnswerReport(Struct, frozen=True):
     seconds: float | None
     drafted: int | None
     accepted: int | None
+    reasoning_length: int | None = None
+    """Code points of the text that came as reasoning."""
+    tool_calls: tuple[str, ...] = ()
+    """As ``name(arguments)``."""
 
 
 class PromptReport(Struct, frozen=True):
@@ -306,6 +310,7 @@ def token_names(report: PromptReport, pieces: Mapping[int, str]) -> dict[int, st
             if answer and answer.ids and end == start + 1 <= len(answer.ids) and text:
                 names[answer.ids[start]] = text
     for split in report.splits:
+        names |= split.texts
         for token in (split.ref_token, split.spec_token, split.argmax, *split.tied):
             if token in pieces:
                 names[token] = pieces[token]
@@ -394,6 +399,8 @@ def _answer(completion: Completion | None) -> AnswerReport | None:
         seconds=completion.timing.total if completion.timing else None,
         drafted=speculation.drafted if speculation else None,
         accepted=speculation.accepted if speculation else None,
+        reasoning_length=completion.reasoning_length,
+        tool_calls=tuple(call.spelled for call in completion.tool_calls),
     )
 
 

@@ -66,7 +66,9 @@ def print_answers(path: Path, ids: Sequence[str], *, as_json: bool) -> None:
             if as_json:
                 _print_json(msgspec.to_builtins(answer))
             else:
-                console().print(Text(visible(answer.text, newlines=True)), soft_wrap=True)
+                told = [answer.text] if answer.text or not answer.tool_calls else []
+                for part in (*told, *(call.spelled for call in answer.tool_calls)):
+                    console().print(Text(visible(part, newlines=True)), soft_wrap=True)
 
 
 def print_difference(found: Difference, *, as_json: bool) -> None:

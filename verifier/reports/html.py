@@ -104,7 +104,8 @@ def _body(run: Run, report: data.PromptReport, pieces: Mapping[int, str]) -> dic
 def _searched(report: data.PromptReport) -> str:
     """The text that a search looks at."""
     parts = [report.id, report.prompt or "", *(message.whole for message in report.messages)]
-    parts += [answer.text for answer in (report.ref, report.spec) if answer is not None]
+    answers = [answer for answer in (report.ref, report.spec) if answer is not None]
+    parts += [part for answer in answers for part in (answer.text, *answer.tool_calls)]
     return _writable("\n".join(dict.fromkeys(parts)))
 
 

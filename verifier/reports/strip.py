@@ -27,12 +27,14 @@ def strip(report: PromptReport) -> Markup | None:
     ]
     parts += _marks("del", top, scale, [(span.ref_start, span.ref_end) for span in alignment.spans])
     parts += _marks("ins", top + LANE + 2, scale, [(span.spec_start, span.spec_end) for span in alignment.spans])
+    # Evidence by text counts tokens, and the lanes graphemes; it is about the first difference.
+    by_text = {split.index: alignment.spans[0].spec_start for split in report.splits if split.texts and alignment.spans}
     for split in sorted(report.splits, key=lambda split: -split.gap)[:BUCKETS]:
         height = 3 + (GAP_HEIGHT - 5) * (split.gap / largest if largest else 0)
         kind = "tie" if is_explained(split) else "wrong"
         parts.append(
             Markup('<rect class="gap {}" x="{:.1f}" y="{:.1f}" width="3" height="{:.1f}"/>').format(
-                kind, min(split.index * scale, WIDTH - 3), top - 1 - height, height
+                kind, min(by_text.get(split.index, split.index) * scale, WIDTH - 3), top - 1 - height, height
             )
         )
     height = top + 2 * LANE + 2

@@ -11,17 +11,16 @@ from verifier.compare.shaping import NEUTRAL
 from verifier.errors import ServerError
 from verifier.records import Parameters, Speculation, Timing, TokenLogprob
 from verifier.servers import fields
-from verifier.servers.ending import given_ids, named
+from verifier.servers.ending import CALLS, given_ids, named
 from verifier.servers.http import Http, Streamed
 from verifier.servers.logprobs import Top, fitting, ordered
+from verifier.servers.messages import Parts, Pieces
 from verifier.servers.parameters import by_name
 from verifier.servers.protocol import Answer, Request
+from verifier.servers.text_logprobs import FORBIDDEN, text_tokens
 
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
-
-FORBIDDEN = -9999.0
-"""What vLLM tells in place of minus infinity, as for a token that a grammar forbids (seen on 0.32.0)."""
 
 _TOKEN_ID = re.compile(r"token_id:(\d+)")
 
@@ -103,6 +102,7 @@ class Fold:
 
     def __init__(self) -> None:
         self._text: list[str] = []
+        self._message: Pieces | None = None
         self._ids: list[int] | None = None
         self._logprobs: dict[str, list[Any]] = {}
         self._ending: dict[str, Any] = {}
@@ -117,8 +117,14 @@ class Fold:
             return False
         choice: dict[str, Any] = choices[0]
         text = choice.get("text")
-        if not isinstance(text, str):
-            text = _text_of(choice)
+        piece = False
+        if isinstance(text, str) and text:
+            self._text.append(text)
+            piece = True
+        elif isinstance(delta := choice.get("delta"), dict):
+            if self._message is None:
+                self._message = Pieces()
+            piece = self._message.take(delta)
         ids = choice.get("token_ids")
         if isinstance(ids, list):
             if self._ids is None:
@@ -131,9 +137,7 @@ class Fold:
         if choice.get("finish_reason") is not None:
             self._ending = {name: choice[name] for name in _ENDING if name in choice}
             self._note(event)
-        if text:
-            self._text.append(text)
-        return bool(text or ids)
+        return bool(piece or ids)
 
     def _note(self, event: dict[str, Any]) -> None:
         """What stands beside the last piece, or comes after it."""
@@ -141,11 +145,11 @@ class Fold:
 
     def reply(self) -> dict[str, Any]:
         """The whole answer."""
-        choice = self._ending | {
-            "text": "".join(self._text),
-            "token_ids": self._ids,
-            "logprobs": self._logprobs or None,
-        }
+        choice = self._ending | {"token_ids": self._ids, "logprobs": self._logprobs or None}
+        if self._message is None or self._text:
+            choice["text"] = "".join(self._text)
+        else:
+            choice["message"] = self._message.message()
         return self._around | {"choices": [choice]}
 
 
@@ -153,15 +157,12 @@ _AROUND = ("usage", "metrics", "system_fingerprint")
 _ENDING = ("finish_reason", "stop_reason", "matched_stop", "avg_decoded_tokens_per_iter")
 
 
-def _text_of(choice: dict[str, Any]) -> str | None:
-    """The text of a choice, whole or a piece; what a reasoning model thinks comes before what it says."""
-    text = choice.get("text")
-    if isinstance(text, str):
-        return text
-    message = fields.mapping(choice.get("message") or choice.get("delta"))
-    parts = (message.get("reasoning_content") or message.get("reasoning"), message.get("content"))
-    found = [part for part in parts if isinstance(part, str)]
-    return "".join(found) if found else None
+def _message_of(choice: dict[str, Any]) -> Parts | None:
+    """The message of a chat answer; ``None`` where the answer is plain text."""
+    if isinstance(choice.get("text"), str):
+        return None
+    message = choice.get("message")
+    return Parts.of(message) if isinstance(message, dict) else None
 
 
 def parse(reply: dict[str, Any], request: Request, url: str) -> Answer:
@@ -174,7 +175,10 @@ def parse(reply: dict[str, Any], request: Request, url: str) -> Answer:
     reason = fields.text(choice.get("finish_reason"))
     if not choice or reason is None:
         raise ServerError("stops-short", f"{url} sent an answer without its end.", "See the server's log.")
-    text = fields.text(_text_of(choice)) or ""
+    message = _message_of(choice)
+    # What a reasoning model thinks comes before what it says.
+    text = message.reasoning + message.content if message else fields.text(choice.get("text")) or ""
+    calls = message.calls if message else ()
     logprobs = fields.mapping(choice.get("logprobs"))
     ids = fields.integers(choice.get("token_ids"))
     ids = ids or _ids_of_names(logprobs) or ids
@@ -183,9 +187,9 @@ def parse(reply: dict[str, Any], request: Request, url: str) -> Answer:
     stop = stop if isinstance(stop, str) else fields.integer(stop)
     finish, stop, defect = named(reason, stop, request.prompt.parameters.stop)
     if finish == "eos" and stop is None and request.prompt.parameters.stop and "stop_reason" not in choice:
-        # Plain OpenAI says "stop" for both, and does not say which.
-        finish = "unknown"
-    if not ids and not text and finish != "eos":
+        # Plain OpenAI says "stop" for both, and does not say which. A tool call is never ended by a stop string.
+        finish = finish if reason in CALLS else "unknown"
+    if not ids and not text and not calls and finish != "eos":
         raise ServerError("empty", f"{url} sent an empty answer{f': it {defect}' if defect else ''}.", "See its log.")
     usage = fields.mapping(reply.get("usage"))
     counted = fields.integer(usage.get("completion_tokens"))
@@ -195,6 +199,9 @@ def parse(reply: dict[str, Any], request: Request, url: str) -> Answer:
     if ids and counted is not None and counted != len(ids):
         notes.append(f"counts {counted} tokens but returned {len(ids)} ids")
     top, doubts = fitting(_top_of(logprobs), ids, request.top_logprobs, _chosen_of(logprobs))
+    tokens = None
+    if request.top_logprobs and not ids:
+        tokens, doubts = text_tokens(logprobs, text)
     return Answer(
         text=text,
         finish=finish,
@@ -206,6 +213,9 @@ def parse(reply: dict[str, Any], request: Request, url: str) -> Answer:
         speculation=_speculation(reply, choice, counted),
         top=top,
         notes=(*notes, *doubts),
+        reasoning_length=len(message.reasoning) if message else None,
+        tool_calls=calls,
+        text_tokens=tokens,
     )
 
 

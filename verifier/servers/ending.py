@@ -11,6 +11,9 @@ from verifier.servers.protocol import Answer
 WINDOW = 64
 """Ids at the end of an answer in which a stop string is looked for: more than any engine drafts in one step."""
 
+CALLS = frozenset({"tool_calls", "function_call"})
+"""Finish reasons of OpenAI's API for an answer that ended by itself and calls tools."""
+
 Decode = Callable[[tuple[int, ...]], Awaitable[str]]
 
 
@@ -30,7 +33,7 @@ def named(finish: str | None, stop: str | int | None, asked: Collection[str]) ->
     """
     if finish == "length":
         return "length", None, ""
-    if finish == "stop":
+    if finish == "stop" or finish in CALLS:
         if isinstance(stop, str) and stop not in asked:
             # Engines report trouble this way: SGLang's "NaN happened" replaces the token by an end token.
             return "abort", stop, f"was ended by the server: {stop!r}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
+from verifier.answers import FunctionCall, TextToken
 from verifier.records import (
     Abilities,
     Finding,
@@ -66,6 +67,9 @@ class Answer:
     surplus: int = 0
     notes: tuple[str, ...] = ()
     """Defects of this answer that are no difference, such as "counts 8 tokens but returned 7 ids"."""
+    reasoning_length: int | None = None
+    tool_calls: tuple[FunctionCall, ...] = ()
+    text_tokens: tuple[TextToken, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,100 @@
+"""What is known about one prompt, and what a rule says about it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from verifier.compare.degeneration import Sign
+from verifier.compare.parts import same_parts
+from verifier.compare.self_consistency import Contradiction
+from verifier.compare.structure import Structure
+from verifier.records import Alignment, Cause, Class, Completion, Fault, Prompt, Scored, Split, Tolerance
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything that is known about one prompt.
+
+    ``scored`` says how much of the speculative answer the reference was asked about: nothing, its first split only,
+    or all of it. ``ref_again`` are further passes of the reference over the same prompt.
+    """
+
+    prompt: Prompt
+    ref: Completion
+    spec: Completion
+    alignment: Alignment
+    structure: Structure
+    tolerance: Tolerance
+    ref_again: tuple[Completion, ...] = ()
+    splits: tuple[Split, ...] = ()
+    scored: Scored = "none"
+    signs: tuple[Sign, ...] = ()
+    same_prompt: bool = True
+    """Whether both servers counted the same prompt tokens, as far as they say."""
+    contradictions: tuple[Contradiction, ...] = ()
+    """How the speculative answer contradicts itself, and in ``ref_contradictions`` the reference's."""
+    ref_contradictions: tuple[Contradiction, ...] = ()
+    sent: int | None = None
+    """Prompt tokens that both servers were sent by id; ``None`` where they were sent text."""
+    neighbour: str = ""
+    """The other prompt whose answer by the reference the speculative answer is; empty where it is none."""
+    limit: int | None = None
+    """The most tokens that an answer was allowed."""
+    reliable: bool = True
+    """Whether the reference's decode and prefill agree as far as arithmetic goes, so that its scores mean anything."""
+    relaxed: bool = False
+    """A setting of the speculative server accepts drafts that the model would not have picked."""
+    bias: Mapping[int, float] = field(default_factory=dict)
+    """What the request adds to logits, by token id."""
+    moved: bool = False
+    """A parameter moved the reference off the speculative server's token at the first split (`shaping.moved`)."""
+    without_parameters: tuple[Split, ...] | None = None
+    """Splits of the whole speculative answer from what the model says without parameters; ``None`` if not asked, which
+    is done where a parameter moved the reference or the answer is wrong with them."""
+    same_engine: bool = True
+
+    @property
+    def same_ids(self) -> bool | None:
+        """Whether the token ids are equal; ``None`` when a side has none."""
+        if self.ref.ids is None or self.spec.ids is None:
+            return None
+        return self.ref.ids == self.spec.ids
+
+    @property
+    def repeats(self) -> bool | None:
+        """Whether the reference gave the same answer each time; ``None`` when it was asked once."""
+        if not self.ref_again:
+            return None
+        return all(same_answer(self.ref, again) for again in self.ref_again)
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What a rule decided, and why, in one sentence for people."""
+
+    cls: Class
+    cause: Cause
+    fault: Fault
+    reason: str
+    rule: str = field(default="")
+
+
+Rule = Callable[[Case], Ruling | None]
+
+
+def same_answer(a: Completion, b: Completion) -> bool:
+    """Whether two completions are the same answer: ids where both have them, text, its fields, and why they ended."""
+    if a.ids is not None and b.ids is not None and a.ids != b.ids:
+        return False
+    return a.text == b.text and a.finish == b.finish and same_parts(a, b)
+
+
+def first_difference(one: Completion, other: Completion) -> int | None:
+    """The first token at which two answers differ; 0 where only texts can be compared, ``None`` where they agree."""
+    if one.ids is None or other.ids is None:
+        return None if one.text == other.text else 0
+    if one.ids == other.ids:
+        return None
+    pairs = enumerate(zip(one.ids, other.ids, strict=False))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one.ids), len(other.ids)))
