@@ -123,3 +123,11 @@ def test_the_example_of_the_documentation_is_valid(tmp_path: Path) -> None:
     example = page.split("```toml\n")[1].split("```")[0]
     config = load(written(tmp_path, example))
     assert [method.name for method in config.methods] == ["nextn", "dflash", "ngram"]
+
+
+def test_a_least_acceptance_is_an_option_of_the_file(tmp_path: Path) -> None:
+    text = WHOLE.replace("max_tokens = 64", "min_acceptance = 1.5")
+    assert load(written(tmp_path, text)).settings(Settings()).min_acceptance == 1.5
+    for wrong in ("0.5", "nan", '"much"'):
+        with pytest.raises(LosslessError, match="min_acceptance"):
+            load(written(tmp_path, WHOLE.replace("max_tokens = 64", f"min_acceptance = {wrong}")))
