@@ -148,3 +148,11 @@ def test_a_value_of_the_wrong_type_names_table_and_key(
     for words in ["lossless.toml", *said]:
         assert words in err
     assert "LOSSLESS_" not in err
+
+
+def test_a_least_acceptance_is_an_option_of_the_file(tmp_path: Path) -> None:
+    text = WHOLE.replace("max_tokens = 64", "min_acceptance = 1.5")
+    assert load(written(tmp_path, text)).settings(Settings()).min_acceptance == 1.5
+    for wrong in ("0.5", "nan", '"much"'):
+        with pytest.raises(LosslessError, match="min_acceptance"):
+            load(written(tmp_path, WHOLE.replace("max_tokens = 64", f"min_acceptance = {wrong}")))

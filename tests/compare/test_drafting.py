@@ -85,7 +85,7 @@ def test_a_run_with_harmless_differences_states_the_share_too() -> None:
     counted = tally(drafted(6, 8))
     counted.add(replace(EXACT, cls="near-lossless", cause="rounding"), None, answer(BUSY))
     assert counted.summary().verdict == "NEAR-LOSSLESS"
-    assert "7 of 9 answers" in counted.summary().sentence
+    assert counted.summary().sentence.endswith("not a fault of speculation. Drafts were verified in 7 of 9 answers.")
 
 
 @pytest.mark.parametrize(("tokens", "verdict"), [(3, "LOSSLESS"), (64, "INCONCLUSIVE")])
@@ -159,6 +159,14 @@ def test_what_a_server_counts_as_a_whole_is_proof_if_it_is_in_proportion(
     method: str | None, drafts: Drafts, verdict: str
 ) -> None:
     assert summary(UNCOUNTED, method, drafts).verdict == verdict
+
+
+def test_drafts_for_others_are_no_proof_where_our_answers_say_that_they_had_none() -> None:
+    """A server that counts both by answer and as a whole."""
+    counted = tally(drafted(0, 8), "draft-simple", whole(1300, 600, 430))
+    assert counted.summary().verdict == "INCONCLUSIVE"
+    assert "drafted nothing" in counted.summary().sentence
+    assert "mixed-traffic" in names(counted)
 
 
 def test_a_whole_servers_counters_are_measured_by_the_answers_that_came_while_it_counted() -> None:

@@ -109,7 +109,7 @@ class Drafting:
     @property
     def by_answer(self) -> bool:
         """Whether the answers' own counters decide; a server's totals hold other traffic as well."""
-        return self.verified > 0 or self.contradicted > 0 or self.server is None
+        return self.counted > 0 or self.server is None
 
     @property
     def by_model(self) -> bool:
@@ -135,7 +135,7 @@ class Drafting:
             return ""
         answers = self.answers if server.answers is None else server.answers
         decoded = int(MIXED * self._decoded)
-        if self.verified:
+        if self.by_answer:
             # Others' traffic is known for what it is then, by the answers' own counters.
             decoded = server.accepted + (server.verify_steps or 0)
         return impossible(server.drafted, server.accepted, server.verify_steps, decoded, answers=answers)
@@ -149,7 +149,7 @@ class Drafting:
     @property
     def _is_mixed(self) -> bool:
         """Whether the server answered others as well meanwhile."""
-        more = self.server is not None and self.server.drafted > self.drafted * MIXED and self.verified > 0
+        more = self.server is not None and self.server.drafted > self.drafted * MIXED and self.counted > 0
         return more and not self._is_lower_bound
 
     def length(self) -> float | None:
@@ -183,11 +183,14 @@ class Drafting:
             return 0.0
         return min(1.0, (self.server.accepted + (self.server.verify_steps or 0)) / self._decoded)
 
-    def told(self, pronoun: str = "them") -> str:
-        """For how many answers drafts are proven, as words after "drafts were verified"."""
+    def told(self, *, by_name: bool) -> str:
+        """For how many answers drafts are proven, as words after "drafts were verified"; ``by_name`` calls them answers
+        and not "them"."""
         if not self.by_answer:
             return f"for {self.verified_tokens():.0%} of the tokens"
-        return f"in all of {pronoun}" if self.verified == self.answers else f"in {self.verified} of {pronoun}"
+        if self.verified == self.answers:
+            return f"in all {_answers(self.answers)}" if by_name else "in all of them"
+        return f"in {self.verified} of {_answers(self.answers) if by_name else 'them'}"
 
     def unproven(self) -> str:
         """Why it is not proven that drafts were verified, as a sentence; empty if it is."""
@@ -292,6 +295,10 @@ class Drafting:
                 )
             )
         return found
+
+
+def _answers(count: int) -> str:
+    return f"{count} answer" if count == 1 else f"{count} answers"
 
 
 def _sum(one: int | None, other: int | None) -> int | None:

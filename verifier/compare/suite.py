@@ -308,13 +308,13 @@ class Tally:
     def _same(self) -> str:
         """All answers are equal: for how many of them that says something about speculation."""
         joint = ", and" if self.drafting.by_answer and self.drafting.verified == self.drafting.answers else ";"
-        return f"All {self.total} answers are the same{joint} drafts were verified {self.drafting.told()}."
+        return f"All {self.total} answers are the same{joint} drafts were verified {self.drafting.told(by_name=False)}."
 
     def _drafted(self) -> str:
         """For how many answers drafts are proven; empty where a policy lets them be unproven."""
         if self.drafting.unproven():
             return ""
-        return f"Drafts were verified {self.drafting.told(f'{self.drafting.answers} answers')}."
+        return f"Drafts were verified {self.drafting.told(by_name=True)}."
 
     def _unproven(self) -> str:
         return self.drafting.unproven()
