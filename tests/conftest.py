@@ -19,7 +19,10 @@ settings.register_profile("lossless", deadline=None)
 settings.load_profile("lossless")
 
 
-SLOW = ("plugin", "test_managed.py", "test_launch.py", "test_goldens.py", "test_recorded_pairs.py")
+SLOW = (
+    "plugin", "test_managed.py", "test_launch.py", "test_goldens.py", "test_recorded_pairs.py", "test_own_word.py",
+    "test_open_evidence.py", "test_whole_runs.py",
+)  # fmt: skip
 """Files and folders whose tests start processes or ask hundreds of prompts: what one waits for before a commit, and not
 after each change."""
 

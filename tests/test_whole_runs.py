@@ -123,15 +123,15 @@ def plain(found: MockAnswer) -> MockAnswer:
 
 
 @pytest.mark.parametrize("engine", PREFILL)
-@pytest.mark.parametrize("passes", ["1", "2"])
+@pytest.mark.parametrize("more", [("--ref-runs", "1"), ("--ref-runs", "2"), ("--tolerance", "0.3")], ids=" ".join)
 @pytest.mark.parametrize("speculative", [plain, sound], ids=["adapter-ignored", "sound"])
 def test_a_reference_that_scores_with_another_model_judges_nobody(
-    check: Any, engine: str, speculative: Any, passes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    check: Any, engine: str, speculative: Any, more: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its decoding has an adapter that its scoring leaves out: whichever side speaks for itself would be believed."""
     with MockServer(engine, options={"change": adapted}) as ref:
         with MockServer(engine, options={"change": speculative}, **SPEC) as spec:
-            code, told, path = check(ref, spec, TEXTS[:8], "--ref-runs", passes)
+            code, told, path = check(ref, spec, TEXTS[:8], *more)
         rows = [row for row in told["comparisons"] if row["cls"] != "exact"]
         assert rows
         assert {(row["cause"], row["fault"]) for row in rows} == {("unreliable-reference", "reference")}

@@ -143,7 +143,8 @@ class Judge:
 
     async def tolerance(self) -> Tolerance:
         """What arithmetic alone can explain on the reference: as the user says, measured, or the dtype's floor."""
-        if self.plan.tolerance is None and not self._measured:
+        if not self._measured:
+            # Also where the tolerance is set by hand: it shows whether the reference is a judge at all.
             self._measured = True
             await self.measure()
         return self._known_tolerance()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from verifier.answers import FunctionCall
 from verifier.compare.self_consistency import (
     CONTEXT_SLACK,
     LONGEST_PIECE,
@@ -93,6 +94,10 @@ def test_a_stop_string_is_in_the_tokens_and_nothing_of_the_text_is_behind_it() -
     assert kinds(answer((1, 2, 3), "stop", "a b", stop="END"), terms, "a b END") == []
     assert kinds(answer((1, 2, 3), "stop", "a b", stop="END"), terms, "a b c") == ["no-stop-string", "text"]
     assert kinds(answer((1, 2, 3), "stop", "a b"), terms, "a b\n\n") == []
+    trimmed = replace(terms, ends_in_ids=False)
+    assert kinds(answer((1, 2), "stop", "a b", stop="END"), trimmed, "a b") == [], (
+        "some engines leave it out of the ids"
+    )
     assert kinds(answer((1, 2, 3), "stop", "a b END", stop="END"), terms, "a b END") == []
     assert kinds(answer(tuple(range(8)), "length", "a END " + "b" * LONGEST_PIECE), terms) == ["past-stop"]
     assert kinds(answer(tuple(range(8)), "length", "a END b"), terms) == [], "the last token may hold all of it"
@@ -113,6 +118,12 @@ def test_a_text_is_what_its_ids_decode_to() -> None:
     assert kinds(answer((1, 2, END), text="a"), decoded="a b<eos>") == ["text"]
     assert kinds(answer((1, 2, END), text="a ,b"), decoded="a, b<eos>") == [], "detokenizers tidy up white space"
     assert kinds(answer((1, 2, END), text="a b"), decoded="a<think> b<eos>") == [], "and spell special tokens or not"
+
+
+def test_the_tokens_of_a_parsed_tool_call_are_not_in_the_text() -> None:
+    called = answer((1, 2, END), text="", tool_calls=(FunctionCall("add", "{}"),))
+    assert kinds(called, decoded='call {"name": "add"}<eos>') == []
+    assert kinds(answer((1, 2, END), text=""), decoded='call {"name": "add"}<eos>') == ["text"]
 
 
 def test_an_aborted_answer_is_a_contradiction() -> None:

@@ -304,3 +304,43 @@ def test_ending_where_the_end_token_was_a_near_tie_is_rounding() -> None:
     spec = completion("spec", KETTLE[:9])
     at = split(6, "<eos>", " slowly", {"<eos>": -0.9, " slowly": -1.0})
     assert ruled(case(ref, spec, splits=(at,), scored="all"))[1:] == ("rounding", "none")
+
+
+def test_another_prompts_answer_is_blamed_by_evidence_only() -> None:
+    judged = replace(near_tie(), neighbour="q7")
+    assert ruled(judged)[1:] == ("rounding", "none"), "the reference would give it to this prompt as well"
+    suspected = judge(6, 0, 1, (TokenLogprob(0, -0.1), TokenLogprob(1, -0.6)), 0.3, "one-token")
+    assert ruled(replace(judged, splits=(suspected,)))[1:] == ("cross-talk", "undetermined")
+    assert ruled(replace(near_tie("first"), neighbour="q7"))[1:] == ("cross-talk", "undetermined")
+    wrong = judge(6, 0, 1, (TokenLogprob(0, -0.1), TokenLogprob(1, -4.0)), 0.3, "prefill")
+    assert ruled(replace(judged, splits=(wrong,)))[1:] == ("cross-talk", "speculation")
+    assert "'q7'" in decide(replace(judged, splits=(wrong,))).reason
+
+
+def test_a_near_tie_excuses_an_ending_only_at_its_place() -> None:
+    """The reference ended at token 6; a tie among the three tokens that the other answer has behind it is no excuse."""
+    ref = completion("ref", KETTLE[:6])
+    spec = completion("spec", KETTLE[:9])
+    inside = split(7, " slowly", " steeps", {" slowly": -0.9, " steeps": -1.0})
+    assert ruled(case(ref, spec, splits=(inside,), scored="first"))[1:] == ("stop-handling", "speculation")
+    at_the_end = split(6, "<eos>", " slowly", {"<eos>": -0.9, " slowly": -1.0})
+    assert ruled(case(ref, spec, splits=(at_the_end,), scored="first"))[1:] == ("undetermined", "undetermined")
+    stopped = msgspec.structs.replace(ref, finish="stop")
+    assert ruled(case(stopped, spec, splits=(at_the_end,), scored="all"))[1:] == ("stop-handling", "speculation")
+
+
+def test_a_reference_that_is_no_judge_neither_blames_nor_acquits() -> None:
+    wrong = judge(6, 0, 1, (TokenLogprob(0, -0.1), TokenLogprob(1, -4.0)), 0.3, "prefill")
+    for judged in (near_tie(), replace(near_tie(), splits=(wrong,))):
+        assert ruled(judged)[1] != "unreliable-reference"
+        assert ruled(replace(judged, reliable=False))[1:] == ("unreliable-reference", "reference")
+
+
+def test_an_unscored_rest_is_open_unless_it_is_equal() -> None:
+    assert ruled(near_tie("first")) == ("near-lossless", "rounding", "none")
+    ref = completion("ref", KETTLE)
+    spec = completion("spec", [*KETTLE[:6], " gently", " or", " so", ".", "<eos>"])
+    at = split(6, " slowly", " gently", {" slowly": -0.9, " gently": -1.1})
+    assert ruled(case(ref, spec, splits=(at,), scored="first"))[1:] == ("undetermined", "undetermined")
+    assert "nothing after it was scored" in decide(case(ref, spec, splits=(at,), scored="first")).reason
+    assert ruled(case(ref, spec, splits=(at,), scored="all"))[1:] == ("rounding", "none")

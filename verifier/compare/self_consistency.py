@@ -64,7 +64,7 @@ class Terms:
     end_ids: frozenset[int] = frozenset()
     context_length: int | None = None
     ends_in_ids: bool = False
-    """Whether answers of this server that ended by themselves have their end token among their ids."""
+    """Whether answers of this server have the end token or stop string that ended them among their ids."""
 
 
 def contradictions(answer: Completion, terms: Terms, decoded: str | None = None) -> tuple[Contradiction, ...]:
@@ -208,7 +208,7 @@ def _is_whole(text: str, decoded: str) -> bool:
 
 
 def _no_stop_string(answer: Completion, terms: Terms, decoded: str | None) -> Contradiction | None:
-    if answer.finish != "stop" or decoded is None or isinstance(answer.stop, int):
+    if answer.finish != "stop" or decoded is None or isinstance(answer.stop, int) or not terms.ends_in_ids:
         return None
     asked = (answer.stop,) if answer.stop else terms.stop
     if not asked or any(stop in decoded for stop in asked):
@@ -232,7 +232,8 @@ def _below_limit(answer: Completion, terms: Terms) -> Contradiction | None:
 
 
 def _other_text(answer: Completion, terms: Terms, decoded: str | None) -> Contradiction | None:
-    if decoded is None or not answer.ids or _belongs(answer, terms, decoded):
+    # Tool calls that were parsed are not in the text, but their tokens are among the ids.
+    if decoded is None or not answer.ids or answer.tool_calls or _belongs(answer, terms, decoded):
         return None
     return Contradiction("text", "has a text that its tokens do not decode to")
 

@@ -18,12 +18,7 @@ from verifier.compare.parts import left_in_text, moved, only_layout, same_parts
 from verifier.compare.self_consistency import REPLACEMENT, Contradiction, contradicted, length_of
 from verifier.compare.shaping import broken_promise, is_shifted, shaping
 from verifier.compare.text_evidence import only_change
-from verifier.records import (
-    Cause,
-    Class,
-    Completion,
-    Fault,
-)
+from verifier.records import Cause, Class, Completion, Fault, Split
 
 
 def comparison_valid(case: Case) -> Ruling | None:
@@ -42,7 +37,7 @@ def comparison_valid(case: Case) -> Ruling | None:
     side: Fault = "speculation" if case.sent == counted[0] else "reference"
     who, count = ("speculative server", counted[1]) if side == "speculation" else ("reference", counted[0])
     head = f"Both servers were sent the same {case.sent} prompt tokens, but the {who} counts {count}: it"
-    if side == "speculation" and not case.neighbour and not any(map(beyond, case.splits)):
+    if side == "speculation" and not case.neighbour and not _wrong(case):
         return Ruling(
             "diverged", "prompt-differs", "undetermined", f"{head} answered another prompt, or counts them wrongly."
         )
@@ -239,7 +234,7 @@ def cross_talk(case: Case) -> Ruling | None:
     """The speculative answer is the reference's answer to another prompt of the run."""
     if not case.neighbour or _is_cleared(case):
         return None
-    proven = any(beyond(split) for split in case.splits)
+    proven = bool(_wrong(case))
     return Ruling(
         "diverged",
         "cross-talk",
@@ -249,20 +244,27 @@ def cross_talk(case: Case) -> Ruling | None:
     )
 
 
+def _wrong(case: Case) -> list[Split]:
+    """The splits beyond the tolerance, unless there is but one and that is only suspect."""
+    wrong = [split for split in case.splits if beyond(split)]
+    return [] if len(wrong) == 1 and suspect(wrong[0]) else wrong
+
+
 def wrong_token(case: Case) -> Ruling | None:
     """A token that the reference would not have picked, by more than arithmetic explains."""
-    wrong = [split for split in case.splits if beyond(split)]
+    wrong = _wrong(case)
     if not wrong:
-        return None
-    worst = max(wrong, key=lambda split: split.gap)
-    if len(wrong) == 1 and suspect(worst):
+        lone = next((split for split in case.splits if beyond(split)), None)
+        if lone is None:
+            return None
         return Ruling(
             "diverged",
             "undetermined",
             "undetermined",
-            f"One token, at {worst.index}, is {worst.gap:.2f} nat behind the reference's choice: beyond the tolerance "
+            f"One token, at {lone.index}, is {lone.gap:.2f} nat behind the reference's choice: beyond the tolerance "
             f"of {case.tolerance.value:.2f}, but by too little to be proof alone. Ask more prompts.",
         )
+    worst = max(wrong, key=lambda split: split.gap)
     least = "at least " if worst.at_least else ""
     many = f"{len(wrong)} tokens are" if len(wrong) > 1 else "One token is"
     if case.relaxed:
