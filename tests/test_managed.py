@@ -380,7 +380,8 @@ def test_a_real_server_that_dies_in_the_middle_is_gone_on_with(check: Any, model
     lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
     commands = {kind: shlex.join(embedded_command(model, "{port}", kind=kind)) for kind in ("none", "ngram-simple")}
     arguments = ["--ref-cmd", commands["none"], "--spec-cmd", commands["ngram-simple"], "--prompts", str(lines)]
-    arguments += ["--health-deadline", "120", "--max-tokens", "400"]
+    # Patience for a machine that is busy with other tests as well.
+    arguments += ["--health-deadline", "120", "--max-tokens", "400", "--timeout", "300"]
     killed: list[int] = []
 
     def kill() -> None:
