@@ -18,6 +18,7 @@ from types import TracebackType
 from urllib.parse import urlsplit
 
 import httpx
+from typing_extensions import TypedDict, Unpack
 
 from verifier.errors import LosslessError, ServerError
 from verifier.redaction import masked, secrets_in, without_secrets
@@ -218,18 +219,43 @@ async def _is_up(client: httpx.AsyncClient, end: float) -> bool:
     return False
 
 
+class EmbeddedOptions(TypedDict, total=False):
+    """Of one embedded server, as `embedded_command` takes them."""
+
+    kind: str
+    threads: int
+    context: int
+    slots: int
+    draft: Path | None
+    n_max: int | None
+
+
 def embedded_command(
-    model: Path, port: str, *, kind: str = "none", threads: int = 1, context: int = 2048, slots: int = 1
+    model: Path,
+    port: str,
+    *,
+    kind: str = "none",
+    threads: int = 1,
+    context: int = 2048,
+    slots: int = 1,
+    draft: Path | None = None,
+    n_max: int | None = None,
 ) -> list[str]:
-    """The words that start llama.cpp's server on loopback, from the ``demo`` extra."""
+    """The words that start llama.cpp's server on loopback, from the ``demo`` extra.
+
+    Args:
+        kind: names of `embedded.KINDS`, joined by commas.
+        context: tokens of one slot.
+        draft: a draft model's file; without it the one next to the model.
+        n_max: tokens that one step drafts at most; the kind's own default when ``None``.
+    """
     command = [sys.executable, "-m", "verifier.servers.embedded", "--model", str(model), "--port", port]
-    return [*command, "--kind", kind, "--threads", str(threads), "--context", str(context), "--slots", str(slots)]
+    command += ["--kind", kind, "--threads", str(threads), "--context", str(context), "--slots", str(slots)]
+    command += ["--draft", str(draft)] if draft is not None else []
+    return command + (["--n-max", str(n_max)] if n_max is not None else [])
 
 
-def embedded(
-    model: Path, log: Path, *, kind: str = "none", threads: int = 1, context: int = 2048, slots: int = 1
-) -> Process:
-    """llama.cpp's server on loopback, from the ``demo`` extra, not yet started."""
+def embedded(model: Path, log: Path, **options: Unpack[EmbeddedOptions]) -> Process:
+    """llama.cpp's server on loopback, from the ``demo`` extra, not yet started. Options as for `embedded_command`."""
     port = free_port()
-    command = embedded_command(model, str(port), kind=kind, threads=threads, context=context, slots=slots)
-    return Process(command, f"http://127.0.0.1:{port}", log)
+    return Process(embedded_command(model, str(port), **options), f"http://127.0.0.1:{port}", log)
