@@ -7,6 +7,7 @@ need only exit.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from dataclasses import dataclass
@@ -185,19 +186,21 @@ def parameters(
 
 
 def serve(settings: Any) -> None:
-    """Start the server in this process and say where it listens; it never returns."""
+    """Start the server in this process and say where it listens; it ends the process on Ctrl-C."""
     import xllamacpp
 
     server = xllamacpp.Server(settings)
     print(f"serving {server.listening_address}", flush=True)
-    threading.Event().wait()
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
+    # The server's threads do not stop for an ordinary exit.
+    os._exit(0)
 
 
 def _end_with_input() -> None:
     # Not `sys.stdin`: its lock would be held when the interpreter exits for another reason.
     while os.read(0, 1024):
         pass
-    # The server's threads do not stop for an ordinary exit.
     os._exit(0)
 
 

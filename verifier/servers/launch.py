@@ -52,6 +52,21 @@ def free_port() -> int:
         return port
 
 
+def require_free_port(url: str) -> None:
+    """Refuse an address where something answers already: it would be taken for the server.
+
+    Raises:
+        LosslessError: which says what to do instead.
+    """
+    parts = urlsplit(url)
+    host, port = parts.hostname or "127.0.0.1", parts.port or 80
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
+        raise LosslessError(
+            f"Something listens at {url} already, so no server can be started there.",
+            "Stop it, or leave the address out and write {port} in the command: a free port is used then.",
+        )
+
+
 def words_of(command: str) -> list[str]:
     """The words of a command line as a shell would split them, without running one.
 
@@ -91,7 +106,7 @@ class Process:
             raise LosslessError(
                 f"The command {self.command[0]!r} was not found.", "Check its spelling, or give its full path."
             )
-        self._require_free_port()
+        require_free_port(self.url)
         try:
             self.log.parent.mkdir(parents=True, exist_ok=True)
             with self.log.open("wb") as output:
@@ -126,16 +141,6 @@ class Process:
                 f"{self.command[0]!r} could not be started: {why}.", f"Check the command and {self.log}."
             )
         self.pid = int(rest)
-
-    def _require_free_port(self) -> None:
-        """Refuse a port where something answers already: it would be taken for the server."""
-        parts = urlsplit(self.url)
-        host, port = parts.hostname or "127.0.0.1", parts.port or 80
-        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
-            raise LosslessError(
-                f"Something listens at {self.url} already, so no server can be started there.",
-                "Stop it, or leave the address out and write {port} in the command: a free port is used then.",
-            )
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
         self.stop()
