@@ -301,6 +301,7 @@ def test_a_matrix_has_one_golden_and_one_table(
     # The reference was started once for the golden and once for what was open.
     assert sorted(path.name for path in folder.glob("*.log")) == ["reference-2.log", "reference.log"]
     assert "| nextn | all | 3 | 100% |" in (folder / "matrix.md").read_text()
+    assert 'href="nextn/report.html"' in (folder / "matrix.html").read_text()
     with Run(folder / "nextn" / "run.jsonl") as stored:
         assert stored.header.options["max_tokens"] == 16, "an option of the file"
     for path in folder.rglob("*"):

@@ -161,7 +161,7 @@ INTERRUPTIBLE = (
 
 def test_the_demo_is_interrupted_with_130_and_leaves_no_server(tmp_path: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, "demo", "--out", str(tmp_path)],
+        [sys.executable, "-c", INTERRUPTIBLE, "demo", "--kind", "ngram", "--out", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -18,6 +18,7 @@ from verifier.compare.fingerprints import ALLOWABLE
 from verifier.errors import LosslessError
 from verifier.invocation import with_options
 from verifier.managed import HEALTH_SECONDS, Source
+from verifier.records import Invocation
 from verifier.settings import Settings
 
 
@@ -92,6 +93,8 @@ class Method:
     name: str
     reference: str
     speculative: Source
+    made_by: Invocation | None = None
+    """The command that checks this method alone, where it is not `check --config FILE --only NAME`."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Row(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What became of one method. ``failure`` says why it has no verdict."""
+    """What became of one method. ``sentence`` explains its verdict; ``failure`` says why it has none."""
 
     method: str
     exit_code: int
@@ -60,6 +60,7 @@ class Outcome(Struct, frozen=True):
     report: str | None = None
     verdict: str | None = None
     failure: str = ""
+    sentence: str = ""
 
 
 class Matrix(Struct, frozen=True):
@@ -147,6 +148,8 @@ class _Work:
 
     def _made_by(self, method: Method) -> tuple[Invocation, ...]:
         """The command that makes the run of this method alone."""
+        if method.made_by is not None:
+            return (method.made_by,)
         step = self.settings.invocation
         return (invocation(step.command, {**step.options, "only": [method.name]}),) if step else ()
 
@@ -180,7 +183,7 @@ class _Work:
             error = self.failures[method.name]
             return Outcome(method.name, error.exit_code, str(path), failure=f"{error.message} {error.advice}".strip())
         html = path.with_name(REPORT_FILE)
-        return Outcome(method.name, summary.exit_code, str(path), str(html), summary.verdict)
+        return Outcome(method.name, summary.exit_code, str(path), str(html), summary.verdict, sentence=summary.sentence)
 
 
 class _Within:

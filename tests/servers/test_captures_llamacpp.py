@@ -154,7 +154,8 @@ def test_what_the_server_is() -> None:
         assert mark.slots == props["total_slots"]
         assert mark.context_length == meta["n_ctx"]
         speculates = loaded(folder, "slots.json")[0]["speculative"]
-        assert mark.speculation == (SpeculationSettings("draft-simple") if speculates else None)
+        wanted = SpeculationSettings("draft-simple", settings={"n_max": "3"})
+        assert mark.speculation == (wanted if speculates else None)
         # Its template is ChatML, whose marks this model's tokenizer takes apart: it has none of its own.
         assert mark.chat_template is None
         assert identity.abilities.token_ids

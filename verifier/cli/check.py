@@ -133,10 +133,12 @@ def command(
             from verifier import matrix
             from verifier.config import load
             from verifier.reports.matrix import print_matrix, write_markdown
+            from verifier.reports.matrix_page import write_page
 
             file = load(config).only(only)
             result = matrix.check(file, file.settings(settings, options.given(ctx)), terminal, rescore=not no_rescore)
             write_markdown(result)
+            write_page(result)
             print_matrix(result, as_json=as_json, quiet=quiet)
             return result.exit_code
         if starting:

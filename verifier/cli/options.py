@@ -211,6 +211,19 @@ noise_concurrency = option(
 timeout = option(
     "--timeout", type=number("timeout"), default=600.0, show_default=True, help="Seconds to wait for one answer."
 )
+draft = option(
+    "--draft",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The draft model's GGUF file. [default: the one next to the model]",
+)
+n_max = option("--n-max", type=click.IntRange(min=1), help="Tokens that one step drafts at most.")
+slots = option(
+    "--slots",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Requests that a server answers at once.",
+)
 out = option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),

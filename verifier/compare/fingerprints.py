@@ -47,6 +47,9 @@ FILE_ENGINE = "file"
 ALLOWABLE = frozenset({*FIELDS, "speculation"})
 """Names that ``--allow-mismatch`` takes."""
 
+WIDTH = "n_max"
+"""The setting of speculation for the most tokens of a draft, by llama.cpp's name."""
+
 _OF_ONE_ENGINE = {"version", "tokenizer", "chat_template", "attention_backend", "parallel"}
 """Fields that each engine writes in its own way, so that they mean nothing across engines."""
 
@@ -106,8 +109,16 @@ def differs(name: str, ref: Any, spec: Any) -> bool:
         return _other_dtype(ref, spec)
     if isinstance(ref, SpeculationSettings) and isinstance(spec, SpeculationSettings):
         # Some answers only tell that a server speculates, not how.
-        return "unknown" not in {ref.method, spec.method}
+        return "unknown" not in {ref.method, spec.method} and _other_speculation(ref, spec)
     return True
+
+
+def _other_speculation(ref: SpeculationSettings, spec: SpeculationSettings) -> bool:
+    """llama.cpp's metrics show the width of drafts only after the first one: a width that appears is no change."""
+    if WIDTH in ref.settings and WIDTH in spec.settings:
+        return True
+    one, other = ({name: value for name, value in told.settings.items() if name != WIDTH} for told in (ref, spec))
+    return (ref.method, ref.draft_model, one) != (spec.method, spec.draft_model, other)
 
 
 def _same_model(ref: str, spec: str) -> bool:

@@ -40,16 +40,16 @@ def write_html(run: Run, path: Path, *, pieces: Mapping[int, str] | None = None)
     One prompt is in memory at a time. Raises `DiskError` when the file cannot be written; what was at
     ``path`` is then still there.
     """
-    environment = _environment()
+    jinja = environment()
     top = data.overview(run)
-    style, script = _asset("".join(map(_read, _STYLES))), _asset(_script())
+    script = _asset(_script())
     with written_whole(path) as file:
-        page = environment.get_template("page.html.j2").generate(
+        page = jinja.get_template("page.html.j2").generate(
             top=top,
             pictures=pictures(top.measures),
-            prompts=_prompts(environment, run, pieces or {}),
+            prompts=_prompts(jinja, run, pieces or {}),
             pieces=_packed_pieces(pieces or {}),
-            style=style,
+            style=style(),
             script=script,
         )
         file.writelines(page)
@@ -115,7 +115,8 @@ def _writable(text: str) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """What every page is drawn with: it escapes, and makes all text visible and harmless."""
     environment = Environment(
         loader=FunctionLoader(_read),
         autoescape=True,
@@ -153,6 +154,11 @@ def _asset(text: str) -> dict[str, Markup]:
     """A style or script with the hash that lets the page's own policy accept it, and nothing else."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return {"text": Markup(text), "hash": Markup(f"sha256-{digest}")}  # noqa: S704 - our own files
+
+
+def style() -> dict[str, Markup]:
+    """The style of every page, and its hash."""
+    return _asset("".join(map(_read, _STYLES)))
 
 
 def _script() -> str:

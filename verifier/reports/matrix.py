@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -22,19 +23,22 @@ WORDS = 2
 MARKDOWN_FILE = "matrix.md"
 
 
-def print_matrix(matrix: Matrix, *, as_json: bool, quiet: bool) -> None:
-    """Show the result: a table, or JSON and nothing else."""
+def print_matrix(matrix: Matrix, *, as_json: bool, quiet: bool, by_category: bool = True) -> None:
+    """Show the result: a table, or JSON and nothing else. Without ``by_category``, the table has a row a method."""
     if as_json:
         sys.stdout.write(json.dumps(msgspec.to_builtins(matrix), ensure_ascii=True) + "\n")
         return
     out = console()
     if not quiet:
         table = Table(box=None, header_style="bold", padding=(0, 1))
-        for number, name in enumerate(COLUMNS):
-            table.add_column(name, justify="right" if WORDS <= number < len(COLUMNS) - 1 else "left", no_wrap=True)
-        for row in matrix.rows:
-            style = "bold" if row.category == ALL else ""
-            cells = [Text(cell, style=style) for cell in cells_of(row)]
+        shown = [number for number in range(len(COLUMNS)) if by_category or COLUMNS[number] != "category"]
+        for number in shown:
+            justify: JustifyMethod = "right" if WORDS <= number < len(COLUMNS) - 1 else "left"
+            table.add_column(COLUMNS[number], justify=justify, no_wrap=True)
+        for row in matrix.rows if by_category else [row for row in matrix.rows if row.category == ALL]:
+            style = "bold" if row.category == ALL and by_category else ""
+            every = cells_of(row)
+            cells = [Text(every[number], style=style) for number in shown]
             cells[-1].stylize(STYLES.get(row.verdict, ""))
             table.add_row(*cells)
         out.print(Text())

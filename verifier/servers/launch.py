@@ -18,6 +18,7 @@ from types import TracebackType
 from urllib.parse import urlsplit
 
 import httpx
+from typing_extensions import TypedDict, Unpack
 
 from verifier.errors import LosslessError, ServerError
 from verifier.redaction import masked, secrets_in, without_secrets
@@ -49,6 +50,21 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def require_free_port(url: str) -> None:
+    """Refuse an address where something answers already: it would be taken for the server.
+
+    Raises:
+        LosslessError: which says what to do instead.
+    """
+    parts = urlsplit(url)
+    host, port = parts.hostname or "127.0.0.1", parts.port or 80
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
+        raise LosslessError(
+            f"Something listens at {url} already, so no server can be started there.",
+            "Stop it, or leave the address out and write {port} in the command: a free port is used then.",
+        )
 
 
 def words_of(command: str) -> list[str]:
@@ -90,7 +106,7 @@ class Process:
             raise LosslessError(
                 f"The command {self.command[0]!r} was not found.", "Check its spelling, or give its full path."
             )
-        self._require_free_port()
+        require_free_port(self.url)
         try:
             self.log.parent.mkdir(parents=True, exist_ok=True)
             with self.log.open("wb") as output:
@@ -125,16 +141,6 @@ class Process:
                 f"{self.command[0]!r} could not be started: {why}.", f"Check the command and {self.log}."
             )
         self.pid = int(rest)
-
-    def _require_free_port(self) -> None:
-        """Refuse a port where something answers already: it would be taken for the server."""
-        parts = urlsplit(self.url)
-        host, port = parts.hostname or "127.0.0.1", parts.port or 80
-        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
-            raise LosslessError(
-                f"Something listens at {self.url} already, so no server can be started there.",
-                "Stop it, or leave the address out and write {port} in the command: a free port is used then.",
-            )
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
         self.stop()
@@ -218,18 +224,43 @@ async def _is_up(client: httpx.AsyncClient, end: float) -> bool:
     return False
 
 
+class EmbeddedOptions(TypedDict, total=False):
+    """Of one embedded server, as `embedded_command` takes them."""
+
+    kind: str
+    threads: int
+    context: int
+    slots: int
+    draft: Path | None
+    n_max: int | None
+
+
 def embedded_command(
-    model: Path, port: str, *, kind: str = "none", threads: int = 1, context: int = 2048, slots: int = 1
+    model: Path,
+    port: str,
+    *,
+    kind: str = "none",
+    threads: int = 1,
+    context: int = 2048,
+    slots: int = 1,
+    draft: Path | None = None,
+    n_max: int | None = None,
 ) -> list[str]:
-    """The words that start llama.cpp's server on loopback, from the ``demo`` extra."""
+    """The words that start llama.cpp's server on loopback, from the ``demo`` extra.
+
+    Args:
+        kind: names of `embedded.KINDS`, joined by commas.
+        context: tokens of one slot.
+        draft: a draft model's file; without it the one next to the model.
+        n_max: tokens that one step drafts at most; the kind's own default when ``None``.
+    """
     command = [sys.executable, "-m", "verifier.servers.embedded", "--model", str(model), "--port", port]
-    return [*command, "--kind", kind, "--threads", str(threads), "--context", str(context), "--slots", str(slots)]
+    command += ["--kind", kind, "--threads", str(threads), "--context", str(context), "--slots", str(slots)]
+    command += ["--draft", str(draft)] if draft is not None else []
+    return command + (["--n-max", str(n_max)] if n_max is not None else [])
 
 
-def embedded(
-    model: Path, log: Path, *, kind: str = "none", threads: int = 1, context: int = 2048, slots: int = 1
-) -> Process:
-    """llama.cpp's server on loopback, from the ``demo`` extra, not yet started."""
+def embedded(model: Path, log: Path, **options: Unpack[EmbeddedOptions]) -> Process:
+    """llama.cpp's server on loopback, from the ``demo`` extra, not yet started. Options as for `embedded_command`."""
     port = free_port()
-    command = embedded_command(model, str(port), kind=kind, threads=threads, context=context, slots=slots)
-    return Process(command, f"http://127.0.0.1:{port}", log)
+    return Process(embedded_command(model, str(port), **options), f"http://127.0.0.1:{port}", log)

@@ -25,7 +25,6 @@ from verifier.records import (
     Prompt,
     Rendering,
     Speculation,
-    SpeculationSettings,
     Timing,
     TokenLogprob,
 )
@@ -34,6 +33,7 @@ from verifier.servers.completions import timed
 from verifier.servers.ending import after_stop, bounded, given_ids, with_end
 from verifier.servers.findings import NO_METRICS, NO_PROBE, hidden_switch, no_ids, untold
 from verifier.servers.http import Http
+from verifier.servers.llamacpp_speculation import speculation
 from verifier.servers.logprobs import Top, fitting, no_logprobs, ordered
 from verifier.servers.metrics import optional_metrics
 from verifier.servers.names import model_name
@@ -118,6 +118,7 @@ class LlamaCpp:
         self._thinking = _thinking_marks(template)
         self._own_template = await self._has_own_template(template)
         probe = await self._probe()
+        metrics = await optional_metrics(self.http)
         quantization, dtype = _weights(fields.text(props.get("model_ftype")))
         fingerprint = Fingerprint(
             engine=self.engine,
@@ -135,9 +136,8 @@ class LlamaCpp:
             ),
             vocabulary=fields.known(size),
             chat_template=fields.digest(props.get("chat_template")) if self._own_template else None,
-            speculation=_speculation(probe, slots),
+            speculation=speculation(probe, slots, metrics),
         )
-        metrics = await optional_metrics(self.http)
         abilities = Abilities(
             token_ids="tokens" in probe if probe else None,
             prompt_ids=True,
@@ -462,13 +462,3 @@ def _model_name(props: dict[str, Any], meta: dict[str, Any]) -> str | None:
         return None
     size = fields.integer(meta.get("size"))
     return f"{name} ({size} bytes of weights)" if size else name
-
-
-def _speculation(probe: dict[str, Any], slots: Any) -> SpeculationSettings | None | UnsetType:
-    method = fields.text(fields.mapping(probe.get("generation_settings")).get("speculative.types"))
-    if method:
-        return None if method == "none" else SpeculationSettings(method=method)
-    active = fields.first(slots).get("speculative")
-    if active is False:
-        return None
-    return SpeculationSettings(method="unknown") if active is True else UNSET
