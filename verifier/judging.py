@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -53,6 +53,7 @@ from verifier.records import (
     Split,
     Tolerance,
 )
+from verifier.servers.ending import WINDOW
 from verifier.servers.protocol import Server
 from verifier.views import View, from_probed_run
 
@@ -256,10 +257,7 @@ class Judge:
             return alignment
         if not used <= pieces.keys():
             return alignment
-        return align(
-            Answer(ref.text, ref.ids, [pieces[token] for token in ref.ids]),
-            Answer(spec.text, spec.ids, [pieces[token] for token in spec.ids]),
-        )
+        return align(with_pieces(ref, pieces), with_pieces(spec, pieces))
 
     async def _shown(self, prompt: Prompt, ref: Completion, spec: Completion) -> Shown:
         """What two answers that differ show by themselves, beside the other answers of the run."""
@@ -399,7 +397,20 @@ class Judge:
 
 def align_completions(ref: Completion, spec: Completion) -> Alignment:
     """Two stored answers side by side."""
-    return align(Answer(ref.text, ref.ids), Answer(spec.text, spec.ids))
+    return align(
+        Answer(ref.text, ref.ids, closing=int(ref.finish in {"eos", "stop"})),
+        Answer(spec.text, spec.ids, closing=int(spec.finish in {"eos", "stop"})),
+    )
+
+
+def with_pieces(answer: Completion, pieces: Mapping[int, str]) -> Answer:
+    """A stored answer with ids, by tokens whose text is known."""
+    found = [pieces[token] for token in answer.ids or ()]
+    closing = int(answer.finish in {"eos", "stop"})
+    if answer.finish == "stop" and isinstance(answer.stop, str):
+        ends = range(1, min(len(found), WINDOW) + 1)
+        closing = next((count for count in ends if answer.stop in "".join(found[-count:])), closing)
+    return Answer(answer.text, answer.ids, found, closing)
 
 
 def widest(splits: Sequence[Split]) -> float:
