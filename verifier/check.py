@@ -224,7 +224,13 @@ class Check:
     def _conclude(self, prompt: Prompt, comparison: Comparison) -> None:
         if comparison != self.store.comparison(prompt.id):
             self.store.append(comparison)
-        self.tally.add(comparison, *self.judge.pair(prompt.id), self.judge.self_difference(prompt.id))
+        self.tally.add(
+            comparison,
+            *self.judge.pair(prompt.id),
+            self.judge.self_difference(prompt.id),
+            obstacle=self.judge.obstacle(prompt, comparison),
+            refused=self.judge.was_refused(prompt),
+        )
         if comparison.cls == "error":
             for arm in ARMS:
                 failure = self.store.failure(arm, prompt.id)

@@ -25,6 +25,7 @@ from verifier.evidence import (
     Evidence,
     measure,
     merged,
+    obstacle,
     plain_view,
     recorded_evidence,
     teacher_force,
@@ -58,6 +59,9 @@ from verifier.servers.protocol import Server
 from verifier.views import View, from_probed_run
 
 T = TypeVar("T")
+
+REFUSED_EVIDENCE = "evidence"
+"""Name of the finding that the reference answered and gave no evidence on a prompt."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,18 @@ class Judge:
     def pair(self, prompt_id: str) -> tuple[Completion | None, Completion | None]:
         """The two answers that are compared."""
         return self.store.completion("ref", prompt_id), self.store.completion("spec", prompt_id)
+
+    def obstacle(self, prompt: Prompt, comparison: Comparison) -> str:
+        """Why the reference cannot score an answer to its end, as the end of a sentence; empty where it can."""
+        if comparison.alignment is not None and comparison.alignment.unit == "grapheme":
+            return "the answers came without token ids"
+        server = self.store.servers.get("ref")
+        return obstacle(server.abilities, prompt.parameters) if server else ""
+
+    def was_refused(self, prompt: Prompt) -> bool:
+        """Whether the reference was asked for evidence on an answer and gave none."""
+        found = self.store.findings
+        return any(finding.name == REFUSED_EVIDENCE and finding.prompt_id == prompt.id for finding in found)
 
     def self_difference(self, prompt_id: str) -> int | None:
         """The first token at which any other pass of the reference left its first answer, or ``None``."""
@@ -241,8 +257,10 @@ class Judge:
         try:
             return await ask(self.reference, server.abilities, rendering)
         except ServerError as error:
-            message = f"The reference gave no evidence: {error.message}"
-            self.note(Finding("evidence", message, "warning", prompt_id=prompt.id))
+            message = f"The reference gave no evidence: {error.message} {error.advice}".rstrip()
+            # One that did not answer may do so later; one that answered would say the same again.
+            name = "reference-down" if error.down or error.kind in {"timeout", "reset"} else REFUSED_EVIDENCE
+            self.note(Finding(name, message, "warning", prompt_id=prompt.id))
             return None
 
     async def _with_pieces(self, ref: Completion, spec: Completion, alignment: Alignment) -> Alignment:
