@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.mock_servers import MockServer, model
+from tests.mock_servers.answer import MockAnswer, remade
 from tests.mock_servers.shape import shape_of
-from tests.servers.asking import IDS, answer, with_parameters, with_server
+from tests.servers.asking import IDS, TEXT, answer, with_parameters, with_server
+from verifier.cli import run
 from verifier.errors import ServerError
 from verifier.records import Rendering, TokenLogprob
 from verifier.servers.llamacpp_logprobs import top_by_position, without_forced
@@ -21,6 +25,12 @@ from verifier.servers.protocol import Request, Server, TellsShaped
 FIRST, SECOND, THIRD = (model.FIRST_BYTE + byte for byte in "中".encode())
 OTHER = model.FIRST_BYTE + 0xE5
 """Begins other characters of three bytes."""
+NEAR = 0.05
+"""Nats between the two first bytes: rounding can confuse them."""
+NEVER = model.FIRST_BYTE + 0xE9
+"""Begins characters that the tiny model never says."""
+AT = 5
+"""The token of an answer at which a character is said byte by byte."""
 HELPER = model.FIRST_BYTE + ord("a")
 
 
@@ -31,12 +41,13 @@ def with_characters(places: Sequence[int], second: int = OTHER) -> Any:
     def after(ids: Sequence[int]) -> tuple[tuple[int, float], ...]:
         found = list(plain(ids))
         if len(ids) in places:
-            found[0], found[1] = (FIRST, found[0][1]), (second, found[1][1])
+            found[0], found[1] = (FIRST, found[0][1]), (second, found[0][1] - NEAR)
         elif ids[-1] == FIRST:
             found[0] = (SECOND, found[0][1])
         elif tuple(ids[-2:]) == (FIRST, SECOND):
             found[0] = (THIRD, found[0][1])
-        return tuple(found)
+        total = math.log(sum(math.exp(value) for _, value in found))
+        return tuple((token, value - total) for token, value in found)
 
     return after
 
@@ -95,7 +106,7 @@ class TestShapedToken:
             {"ignore_eos": True},
             {"presence_penalty": 1.5, "frequency_penalty": 0.25},
             {"repetition_penalty": 1.3},
-            {"logit_bias": {str(OTHER): 0.4, str(HELPER): -100.0}},
+            {"logit_bias": {str(OTHER): 0.02, str(HELPER): -100.0}},
             {"logit_bias": {str(HELPER): 0.01}},
             {"logit_bias": {str(FIRST): 100.0}},
         ],
@@ -118,6 +129,46 @@ class TestShapedToken:
         with pytest.raises(ServerError) as caught:
             self.told({"presence_penalty": 1.0}, PREFIX, 5, **{fault: True})
         assert ("inside a UTF-8 character" in caught.value.message) is inside
+
+
+@pytest.mark.parametrize("parameters", [{}, {"presence_penalty": 0.01}, {"ignore_eos": True}])
+@pytest.mark.parametrize(
+    ("said", "verdict", "cause", "fault"),
+    [(OTHER, "NEAR-LOSSLESS", "rounding", "none"), (NEVER, "LOSSY", "wrong-token", "speculation")],
+)
+def test_an_answer_that_diverges_inside_a_character_is_judged(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    parameters: dict[str, Any],
+    said: int,
+    verdict: str,
+    cause: str,
+    fault: str,
+) -> None:
+    place = len(model.encode(TEXT)) + AT
+    monkeypatch.setattr(model, "after", with_characters([place]))
+
+    def change(found: MockAnswer) -> MockAnswer:
+        if len(found.prompt) + AT != place or len(found.ids) <= AT:
+            return found
+        before = [*found.prompt, *found.ids[:AT], said]
+        rest = model.generate(before, len(found.ids) - AT - 1, following=lambda p, a: found.shape.after([*p, *a], ()))
+        return remade(found, [*found.ids[:AT], said, *rest], found.kind)
+
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(json.dumps({"id": "p", "prompt": TEXT, "parameters": parameters}) + "\n", encoding="utf-8")
+    options = ["--prompts", str(path), "--max-tokens", "12", "--out", str(tmp_path), "--json", "--tolerance", "0.1"]
+    with (
+        MockServer("llama.cpp") as ref,
+        MockServer("llama.cpp", speculative=True, options={"change": change}) as spec,
+    ):
+        run(["check", "--spec", spec.url, "--ref", ref.url, *options])
+    told = json.loads(capsys.readouterr().out)
+    (row,) = told["comparisons"]
+    assert (told["verdict"], row["cause"], row["fault"], row["scored"]) == (verdict, cause, fault, "all")
+    assert row["splits"][0]["index"] == AT
+    assert not [finding for finding in told["findings"] if finding["name"] == "evidence"]
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.data())
