@@ -491,6 +491,19 @@ def test_shards_are_joined_into_one_verdict(lossless: Any, tmp_path: Path, promp
         mixed = lossless("merge", shards[0], other.json["run"], "-o", tmp_path / "mixed.jsonl")
     assert mixed.code == 2
     assert "other servers" in mixed.err
+    assert "the reference has engine version 'b9000', then 'b1'" in " ".join(mixed.err.split())
+
+
+def test_another_server_in_the_place_of_the_one_before_is_refused_with_what_differs(lossless: Any) -> None:
+    with MockServer("llama.cpp", options={"slots": 4}) as ref:
+        with MockServer("llama.cpp", **SPEC) as spec:
+            done = lossless("check", "--spec", spec.url, "--ref", ref.url, "--json")
+        assert lossless("rescore", done.json["run"], "--ref", ref.url).code == 0
+    with MockServer("llama.cpp", options={"slots": 1}) as ref:
+        refused = lossless("rescore", done.json["run"], "--ref", ref.url)
+    assert refused.code == 2
+    said = " ".join(refused.err.split())
+    assert "is not the server that this run began with. What differs: requests at a time 4, then 1." in said
 
 
 @pytest.mark.parametrize("engine", ["llama.cpp", "sglang", "vllm"])

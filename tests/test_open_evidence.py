@@ -114,3 +114,51 @@ def test_a_near_tie_that_goes_another_way_is_open_on_a_golden_and_cleared_by_res
     told = json.loads(capsys.readouterr().out)
     assert {row["fault"] for row in told["comparisons"]} == {"none"}
     assert told["verdict"] == "NEAR-LOSSLESS"
+
+
+def three_prompts(folder: Path, parameters: dict[str, Any]) -> list[str]:
+    """The options of a check of three prompts, whose answers hold a near-tie each."""
+    path = folder / "prompts.jsonl"
+    texts = prompts(3, LIMIT, lambda prompt, answer: tie(prompt, answer, stop=LIMIT - 20) is not None)
+    rows = [{"id": f"p{at}", "prompt": text, "parameters": parameters} for at, text in enumerate(texts)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return ["--prompts", str(path), "--max-tokens", str(LIMIT), "--out", str(folder), "--json", *TIGHT]
+
+
+@pytest.mark.parametrize(
+    ("engine", "parameters", "why"),
+    [
+        ("vllm", {"repetition_penalty": 1.0001}, "do not show what repetition_penalty left"),
+        ("llama.cpp", {"json_schema": {}}, "do not show what json_schema left"),
+        ("tensorrt-llm", {}, "cannot score a given text"),
+        ("openai", {}, "came without token ids"),
+    ],
+)
+def test_where_nothing_can_be_scored_that_is_said_and_no_rescoring_is_advised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], engine: str, parameters: dict[str, Any], why: str
+) -> None:
+    options = three_prompts(tmp_path, parameters)
+    change = {"change": after_a_tie(random_words)}
+    with MockServer(engine) as ref, MockServer(engine, speculative=True, options=change) as spec:
+        run(["check", "--spec", spec.url, "--ref", ref.url, *options])
+    sentence = json.loads(capsys.readouterr().out)["summary"]["sentence"]
+    assert "3 of them cannot be scored: " in sentence
+    assert why in sentence
+    assert "rescore" not in sentence
+
+
+def test_a_reference_that_was_asked_in_vain_is_said_to_have_been(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = three_prompts(tmp_path, {})
+    change = {"change": after_a_tie(random_words)}
+    with MockServer("llama.cpp", faults={"no-logprobs": True}) as ref:
+        with MockServer("llama.cpp", speculative=True, options=change) as spec:
+            run(["check", "--spec", spec.url, "--ref", ref.url, *options])
+        before = json.loads(capsys.readouterr().out)
+        run(["rescore", before["run"], "--ref", ref.url, "--json"])
+    after = json.loads(capsys.readouterr().out)
+    for told in (before, after):
+        assert told["verdict"] == "INCONCLUSIVE"
+        assert "asked about 3 of them and gave no evidence" in told["summary"]["sentence"]
+        assert "rescore" not in told["summary"]["sentence"]

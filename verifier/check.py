@@ -12,7 +12,7 @@ from msgspec import structs
 
 from verifier.capture import Pass, capture, other_renderings, render, run_all
 from verifier.compare.collapse import Course
-from verifier.compare.fingerprints import changed_fingerprint, compare_fingerprints
+from verifier.compare.fingerprints import changed_fingerprint, compare_fingerprints, named_changes
 from verifier.compare.speed import generated
 from verifier.compare.suite import Tally
 from verifier.errors import ServerError, StoreError
@@ -224,7 +224,13 @@ class Check:
     def _conclude(self, prompt: Prompt, comparison: Comparison) -> None:
         if comparison != self.store.comparison(prompt.id):
             self.store.append(comparison)
-        self.tally.add(comparison, *self.judge.pair(prompt.id), self.judge.self_difference(prompt.id))
+        self.tally.add(
+            comparison,
+            *self.judge.pair(prompt.id),
+            self.judge.self_difference(prompt.id),
+            obstacle=self.judge.obstacle(prompt, comparison),
+            refused=self.judge.was_refused(prompt),
+        )
         if comparison.cls == "error":
             for arm in ARMS:
                 failure = self.store.failure(arm, prompt.id)
@@ -314,10 +320,10 @@ async def identify(arm: Arm, server: Server, store: Store, emit: Handler) -> Ser
     identity = await server.identify()
     record = ServerRecord(arm, server.http.address, identity.fingerprint, identity.abilities)
     before = store.servers.get(arm)
-    if before is not None and not _is_same(before.fingerprint, record.fingerprint, arm):
+    changes = _changes(before.fingerprint, record.fingerprint) if before is not None else ""
+    if changes:
         raise StoreError(
-            f"{server.http.url} is not the server that this run began with: it was {describe(before)}, "
-            f"it is {describe(record)}.",
+            f"{server.http.url} is not the server that this run began with. What differs: {changes}.",
             "Start it with the settings of before, or begin a new run with --fresh.",
         )
     if before != record:
@@ -330,9 +336,9 @@ async def identify(arm: Arm, server: Server, store: Store, emit: Handler) -> Ser
     return record
 
 
-def _is_same(before: Fingerprint, now: Fingerprint, arm: Arm) -> bool:
-    """Whether a server can be the one of before. How large its cache came out is another matter at every start."""
-    return not changed_fingerprint(structs.replace(before, kv_pool_tokens=now.kv_pool_tokens), now, arm)
+def _changes(before: Fingerprint, now: Fingerprint) -> str:
+    """Why a server cannot be the one of before; empty where it can. The size of its cache differs at every start."""
+    return named_changes(structs.replace(before, kv_pool_tokens=now.kv_pool_tokens), now)
 
 
 async def record(server: Server, plan: Plan, store: Store, emit: Handler) -> int:
@@ -352,15 +358,6 @@ async def record(server: Server, plan: Plan, store: Store, emit: Handler) -> int
         any(not store.has_completion("ref", prompt.id, job.run) for job in plan.passes("ref"))
         for prompt in without(askable, left_out)
     )
-
-
-def describe(server: ServerRecord) -> str:
-    """A server in one line: engine, version, model, speculation."""
-    mark = server.fingerprint
-    facts = [mark.engine, *(fact for fact in (mark.version, mark.model) if isinstance(fact, str))]
-    if isinstance(mark.speculation, SpeculationSettings):
-        facts.append(f"speculating with {mark.speculation.method}")
-    return " ".join(facts)
 
 
 def copy_servers(golden: Run, store: Store) -> None:

@@ -20,6 +20,7 @@ from verifier.records import (
     Arm,
     Completion,
     Measurement,
+    Parameters,
     Prompt,
     Rendering,
     Scored,
@@ -58,6 +59,19 @@ async def plain_view(server: Server, rendering: Rendering, view: View, answer: t
     return View(view.split, await server.next_token((rendering.ids or ()) + answer, TOP), shaped=False)
 
 
+def obstacle(abilities: Abilities, parameters: Parameters) -> str:
+    """Why a reference cannot score an answer under these parameters to its end, as the end of a sentence.
+
+    Empty where it can. A server that scores one token at a time can be asked under penalties as well (`TellsShaped`).
+    """
+    if abilities.scoring is False:
+        return "the reference cannot score a given text"
+    by_prefill = abilities.scoring == "prefill" and is_penalised(parameters) and not is_computable(parameters)
+    if by_prefill or depends_on_start(parameters):
+        return f"the reference's scores do not show what {' and '.join(shaping(parameters))} left to choose from"
+    return ""
+
+
 async def teacher_force(
     server: Server, abilities: Abilities, prompt: Prompt, rendering: Rendering, spec: Completion, first: int,
     tolerance: Tolerance,
@@ -74,12 +88,12 @@ async def teacher_force(
     """
     if spec.ids is None or rendering.ids is None or first >= len(spec.ids):
         return NO_EVIDENCE
-    if not abilities.scoring or depends_on_start(prompt.parameters):
+    if not abilities.scoring or obstacle(abilities, prompt.parameters):
         return NO_EVIDENCE
     if abilities.scoring == "prefill" and not shaping(prompt.parameters):
         return await _by_prefill(server, rendering.ids, spec.ids, first, tolerance)
     if is_penalised(prompt.parameters) and not (isinstance(server, TellsShaped) and server.counts_prompt):
-        if abilities.scoring != "prefill" or not is_computable(prompt.parameters):
+        if abilities.scoring != "prefill":
             return NO_EVIDENCE
         shaped = Penalised(prompt.parameters, rendering.bias, rendering.ids, spec.ids[:first])
         return await _by_prefill(server, rendering.ids, spec.ids, first, tolerance, shaped)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ from verifier.evidence import (
     Evidence,
     measure,
     merged,
+    obstacle,
     plain_view,
     recorded_evidence,
     teacher_force,
@@ -53,10 +54,14 @@ from verifier.records import (
     Split,
     Tolerance,
 )
+from verifier.servers.ending import WINDOW
 from verifier.servers.protocol import Server
 from verifier.views import View, from_probed_run
 
 T = TypeVar("T")
+
+REFUSED_EVIDENCE = "evidence"
+"""Name of the finding that the reference answered and gave no evidence on a prompt."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,18 @@ class Judge:
     def pair(self, prompt_id: str) -> tuple[Completion | None, Completion | None]:
         """The two answers that are compared."""
         return self.store.completion("ref", prompt_id), self.store.completion("spec", prompt_id)
+
+    def obstacle(self, prompt: Prompt, comparison: Comparison) -> str:
+        """Why the reference cannot score an answer to its end, as the end of a sentence; empty where it can."""
+        if comparison.alignment is not None and comparison.alignment.unit == "grapheme":
+            return "the answers came without token ids"
+        server = self.store.servers.get("ref")
+        return obstacle(server.abilities, prompt.parameters) if server else ""
+
+    def was_refused(self, prompt: Prompt) -> bool:
+        """Whether the reference was asked for evidence on an answer and gave none."""
+        found = self.store.findings
+        return any(finding.name == REFUSED_EVIDENCE and finding.prompt_id == prompt.id for finding in found)
 
     def self_difference(self, prompt_id: str) -> int | None:
         """The first token at which any other pass of the reference left its first answer, or ``None``."""
@@ -240,8 +257,10 @@ class Judge:
         try:
             return await ask(self.reference, server.abilities, rendering)
         except ServerError as error:
-            message = f"The reference gave no evidence: {error.message}"
-            self.note(Finding("evidence", message, "warning", prompt_id=prompt.id))
+            message = f"The reference gave no evidence: {error.message} {error.advice}".rstrip()
+            # One that did not answer may do so later; one that answered would say the same again.
+            name = "reference-down" if error.down or error.kind in {"timeout", "reset"} else REFUSED_EVIDENCE
+            self.note(Finding(name, message, "warning", prompt_id=prompt.id))
             return None
 
     async def _with_pieces(self, ref: Completion, spec: Completion, alignment: Alignment) -> Alignment:
@@ -256,10 +275,7 @@ class Judge:
             return alignment
         if not used <= pieces.keys():
             return alignment
-        return align(
-            Answer(ref.text, ref.ids, [pieces[token] for token in ref.ids]),
-            Answer(spec.text, spec.ids, [pieces[token] for token in spec.ids]),
-        )
+        return align(with_pieces(ref, pieces), with_pieces(spec, pieces))
 
     async def _shown(self, prompt: Prompt, ref: Completion, spec: Completion) -> Shown:
         """What two answers that differ show by themselves, beside the other answers of the run."""
@@ -399,7 +415,20 @@ class Judge:
 
 def align_completions(ref: Completion, spec: Completion) -> Alignment:
     """Two stored answers side by side."""
-    return align(Answer(ref.text, ref.ids), Answer(spec.text, spec.ids))
+    return align(
+        Answer(ref.text, ref.ids, closing=int(ref.finish in {"eos", "stop"})),
+        Answer(spec.text, spec.ids, closing=int(spec.finish in {"eos", "stop"})),
+    )
+
+
+def with_pieces(answer: Completion, pieces: Mapping[int, str]) -> Answer:
+    """A stored answer with ids, by tokens whose text is known."""
+    found = [pieces[token] for token in answer.ids or ()]
+    closing = int(answer.finish in {"eos", "stop"})
+    if answer.finish == "stop" and isinstance(answer.stop, str):
+        ends = range(1, min(len(found), WINDOW) + 1)
+        closing = next((count for count in ends if answer.stop in "".join(found[-count:])), closing)
+    return Answer(answer.text, answer.ids, found, closing)
 
 
 def widest(splits: Sequence[Split]) -> float:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from verifier.check import Check
-from verifier.compare.fingerprints import changed_fingerprint
+from verifier.compare.fingerprints import named_changes
 from verifier.errors import StoreError
 from verifier.golden import Run, Store
 from verifier.invocation import invocation as invoked
@@ -49,8 +49,14 @@ def merge(paths: Sequence[Path], output: Path, display: Display, invocation: Inv
 def _same_servers(first: Run, shard: Run) -> None:
     for arm, server in first.servers.items():
         other = shard.servers.get(arm)
-        if other is None or changed_fingerprint(server.fingerprint, other.fingerprint, arm):
-            raise StoreError(f"{shard.path} is of other servers than {first.path}.", "Join shards of one run only.")
+        side = "reference" if arm == "ref" else "speculative server"
+        if other is None:
+            what = f"it names no {side}"
+        elif changes := named_changes(server.fingerprint, other.fingerprint):
+            what = f"the {side} has {changes}"
+        else:
+            continue
+        raise StoreError(f"{shard.path} is of other servers than {first.path}: {what}.", "Join shards of one run only.")
 
 
 def _common_policy(shards: Sequence[Run]) -> Policy:

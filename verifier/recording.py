@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from verifier import check as stages
-from verifier.compare.fingerprints import changed_fingerprint
+from verifier.compare.fingerprints import GRAVE, changed_fields, named_changes
 from verifier.connections import connected
 from verifier.errors import LosslessError, StoreError
 from verifier.golden import Run, Store
@@ -133,12 +133,11 @@ async def _same_server(golden: Run, server: Server) -> None:
     if before is None:
         return
     now = (await server.identify()).fingerprint
-    for change in changed_fingerprint(before.fingerprint, now, "ref"):
-        if change.severity == "invalid":
-            raise StoreError(
-                f"{golden.path} was recorded from another server. {change.message}",
-                "Record all of it again with --update.",
-            )
+    if GRAVE & changed_fields(before.fingerprint, now).keys():
+        raise StoreError(
+            f"{golden.path} was recorded from another server. What differs: {named_changes(before.fingerprint, now)}.",
+            "Record all of it again with --update.",
+        )
 
 
 @contextmanager

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from verifier.compare.alignment import Answer, align
 from verifier.compare.characters import clusters
-from verifier.records import Alignment, Position, Reconvergence, Span
+from verifier.compare.reconvergence import minimum_run
+from verifier.judging import with_pieces
+from verifier.records import Alignment, Arm, Completion, Finish, Position, Reconvergence, Span
 
 PARAGRAPH = "\nThe list is sorted in place, and the function returns nothing, as is usual in Python."
 VOCABULARY: dict[str, int] = {}
@@ -352,3 +354,127 @@ def test_python_does_no_work_a_token() -> None:
 
     for edit in (False, True):
         assert calls(16_384, edit=edit) <= calls(512, edit=edit) + 5
+
+
+# Tails that prove nothing, because the same words stand elsewhere
+
+SHOPPING = ("Ida bought 59 stamps at the old mill.", "Tom sold 12 maps at the old mill.", "Eve saw 7 cats in town.")
+
+
+def worded(text: str, *, ended: bool = False) -> Answer:
+    """An answer of one token a word or full stop; ``ended`` adds an end token, which no other answer has inside."""
+    words = re.findall(r"\w+|\.", text)
+    known = {word: 1 + int.from_bytes(word.encode(), "big") % (2**40) for word in words}
+    ids = [known[word] for word in words] + ([0] if ended else [])
+    return Answer(text, ids, closing=int(ended))
+
+
+def kinds(ref: str, spec: str) -> set[str]:
+    """What is said of two texts by token, with and without an end token, and by grapheme; and with sides swapped."""
+    pairs = [(worded(ref), worded(spec)), (worded(ref, ended=True), worded(spec, ended=True))]
+    pairs.append((Answer(ref), Answer(spec)))
+    return {align(*pair).reconvergence.kind for one, two in pairs for pair in ((one, two), (two, one))}
+
+
+@pytest.mark.parametrize("before", [0, 3])
+@pytest.mark.parametrize(
+    ("ref", "spec"),
+    [
+        # Names, numbers and things changed; the place is that of every sentence.
+        ("Felix bought 83 cups at the old mill.", "Nora sold 50 boxes at the old mill."),
+        # The same with a shift.
+        ("Felix quickly bought 83 cups at the old mill.", "Nora sold 50 boxes at the old mill."),
+        # Only one of the answers has the tail once more, in what is different about it.
+        ("Felix is in town.", "Nora is in town. Nora has 5 cups. Bob is in town."),
+    ],
+)
+def test_a_tail_that_occurs_elsewhere_is_no_reconvergence(before: int, ref: str, spec: str) -> None:
+    head = " ".join(SHOPPING * before)
+    if before or "town" in ref:
+        assert kinds(f"{head} {ref}", f"{head} {spec}") == {"none"}
+
+
+@pytest.mark.parametrize(
+    ("ref", "spec"),
+    [
+        # One word, in step: however common what follows is.
+        ("Felix bought 83 cups at the old mill.", "Felix bought 50 cups at the old mill."),
+        ("They slept at the old mill.", "They lunched at the old mill."),
+        # A tail that is nowhere else, in step and shifted.
+        ("Felix bought 83 cups near our bridge.", "Nora sold 50 boxes near our bridge."),
+        ("Felix bought very many cups near our bridge.", "Felix bought cups near our bridge."),
+    ],
+)
+def test_a_small_change_or_a_tail_of_its_own_is_reconvergence(ref: str, spec: str) -> None:
+    head = " ".join(SHOPPING * 2)
+    assert kinds(f"{head} {ref}", f"{head} {spec}") == {"tail-sync"}
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_long_tail_may_occur_elsewhere(ended: bool) -> None:
+    again = " ".join(SHOPPING)
+    ref, spec = f"{again} Yes. {again}", f"{again} No, not that I know of. {again}"
+    assert align(worded(ref, ended=ended), worded(spec, ended=ended)).reconvergence.kind == "tail-sync"
+    assert align(Answer(ref), Answer(spec)).reconvergence.kind == "tail-sync"
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 5), max_size=40),
+    st.lists(st.integers(0, 5), max_size=6),
+    st.lists(st.integers(0, 5), max_size=6),
+    st.lists(st.integers(0, 5), max_size=8),
+    st.booleans(),
+)
+def test_what_a_short_tail_has_to_be(
+    head: list[int], ref_own: list[int], spec_own: list[int], tail: list[int], ended: bool
+) -> None:
+    """Of any two answers that are together to the end: alone of its kind, long, or behind a change of a unit or two."""
+    end = [9] if ended else []
+    ref, spec = [*head, *ref_own, *tail, *end], [*head, *spec_own, *tail, *end]
+    found = align(Answer("r", ref, closing=ended), Answer("s", spec, closing=ended))
+    if ref == spec or found.reconvergence.kind != "tail-sync" or found.spans[-1].ref_end == len(ref):
+        return
+    last = found.spans[-1]
+    length = len(ref) - last.ref_end
+    content = ref[last.ref_end : len(ref) - ended]
+    places = sum(
+        side[at : at + len(content)] == content for side in (ref, spec) for at in range(len(side) - len(content) + 1)
+    )
+    small = any(last.ref_end - span.ref_start == last.spec_end - span.spec_start <= 2 for span in found.spans)
+    assert small or length >= minimum_run(max(len(ref), len(spec))) or not content or places == 2
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=60), st.integers(0, 58), st.integers(1, 2), st.booleans())
+def test_a_unit_or_two_that_are_exchanged_are_always_reconvergence(
+    ids: list[int], at: int, count: int, ended: bool
+) -> None:
+    ids = [*ids, 9] if ended else ids
+    if at + count >= len(ids):
+        return
+    spec = [*ids[:at], *[7] * count, *ids[at + count :]]
+    found = align(Answer("r", ids, closing=ended), Answer("s", spec, closing=ended)).reconvergence
+    assert (found.kind, found.shift) == ("tail-sync", 0)
+
+
+@pytest.mark.parametrize(("finish", "stop"), [("eos", None), ("stop", "END;"), ("length", None)])
+def test_how_an_answer_ends_does_not_make_its_tail_one_of_a_kind(finish: Finish, stop: str | None) -> None:
+    """An end token stands nowhere else, and neither do the tokens of a stop string: they are no words of the answer."""
+
+    def completion(arm: Arm, text: str) -> Completion:
+        words = [*re.findall(r"\w+|\.", text), *{"eos": ["<eos>"], "stop": ["END", ";"]}.get(finish, [])]
+        ids = tuple(int.from_bytes(word.encode(), "big") % 2**40 for word in words)
+        pieces.update(zip(ids, words, strict=True))
+        return Completion("p", arm, 0, "d", text, finish, ids=ids, stop=stop)
+
+    def kind(ref: str, spec: str) -> str:
+        sides = [with_pieces(completion("ref", ref), pieces), with_pieces(completion("spec", spec), pieces)]
+        return align(*sides).reconvergence.kind
+
+    pieces: dict[int, str] = {}
+    head = " ".join(SHOPPING * 2)
+    assert kind(f"{head} Max bought 83 cups at the old mill.", f"{head} Nora sold 5 boxes at the old mill.") == "none"
+    assert (
+        kind(f"{head} Max bought 83 cups near our bridge.", f"{head} Nora sold 5 boxes near our bridge.") == "tail-sync"
+    )

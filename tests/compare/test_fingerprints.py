@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from verifier.compare.fingerprints import ALLOWABLE, FIELDS, changed_fingerprint, compare_fingerprints
+from verifier.compare.fingerprints import ALLOWABLE, FIELDS, changed_fingerprint, compare_fingerprints, named_changes
 from verifier.records import Fingerprint, SpeculationSettings
 
 REF = Fingerprint(
@@ -177,6 +177,48 @@ def test_a_server_that_stays_as_it_was_is_no_finding() -> None:
 def test_a_server_that_changes_during_the_run_is_named(change: dict[str, Any], severity: str) -> None:
     (finding,) = changed_fingerprint(SPEC, replace(SPEC, **change), "spec")
     assert (finding.name, finding.severity, finding.arm) == ("server-changed", severity, "spec")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"slots": 1}, "requests at a time 4, then 1"),
+        ({"context_length": 2048}, "context length 4,096, then 2,048"),
+        ({"speculation": None}, "speculation ngram, then none"),
+        ({"speculation": SpeculationSettings("ngram", None, {"tokens": "5"})}, "ngram with tokens '3', then '5'"),
+        ({"speculation": SpeculationSettings("ngram", "d", {"tokens": "3"})}, "ngram with draft model none, then 'd'"),
+    ],
+)
+def test_what_changed_is_named_with_both_values(change: dict[str, Any], told: str) -> None:
+    method = SpeculationSettings("ngram", None, {"tokens": "3"})
+    before = replace(SPEC, slots=4, context_length=4096, speculation=method)
+    assert told in named_changes(before, replace(before, **change))
+    assert told in changed_fingerprint(before, replace(before, **change), "spec")[0].message
+    assert named_changes(before, before) == ""
+
+
+SETTINGS = st.builds(
+    SpeculationSettings,
+    st.sampled_from(["ngram", "eagle"]),
+    st.sampled_from([None, "d", "e"]),
+    st.dictionaries(st.sampled_from("ab"), st.sampled_from("12")),
+)
+
+
+@given(st.sampled_from(["slots", "version", "prefix_cache", "speculation"]), st.data())
+def test_what_changed_is_never_told_by_two_equal_texts(name: str, data: st.DataObject) -> None:
+    values: dict[str, st.SearchStrategy[Any]] = {
+        "slots": st.integers(1, 9),
+        "version": st.sampled_from(["1", "2", None]),
+        "prefix_cache": st.sampled_from([True, False, None]),
+        "speculation": st.one_of(st.none(), SETTINGS),
+    }
+    one, two = data.draw(values[name]), data.draw(values[name])
+    told = named_changes(replace(SPEC, **{name: one}), replace(SPEC, **{name: two}))
+    assert bool(told) is (one != two)
+    if told:
+        old, new = told.rpartition(", then ")[0].rpartition(" ")[2], told.rpartition(", then ")[2]
+        assert old != new
 
 
 VALUES = st.one_of(st.just(UNSET), st.none(), st.sampled_from(["a", "b", "x/a"]))

@@ -123,6 +123,52 @@ def test_answers_without_evidence_are_counted(count: int, words: str) -> None:
     assert tally(EXACT, *[OPEN] * count).summary().sentence.startswith(words)
 
 
+SUSPECT = replace(comparison("diverged", "undetermined", "undetermined", scored="all"), rule="wrong-token")
+PARTLY = replace(OPEN, scored="first")
+BROKEN = comparison("diverged", "degeneration", "undetermined", scored="first")
+OTHER_FIELDS = replace(comparison("diverged", "parser", "undetermined"), rule="parser")
+OWN_END = comparison("diverged", "stop-handling", "reference")
+UNSTABLE = comparison("diverged", "unstable-reference", "reference")
+
+
+@pytest.mark.parametrize(
+    ("row", "said", "helps", "helps_not"),
+    [
+        (OPEN, "differs without evidence to say why.", "rescore", "more prompts"),
+        (UNSTABLE, "differs without evidence to say why.", "rescore", "more prompts"),
+        (PARTLY, "with evidence for its first difference only.", "rescore", "without evidence"),
+        (BROKEN, "first difference only, 1 of them with signs of breakdown.", "rescore", "without evidence"),
+        (SUSPECT, "holds one token just above the tolerance", "Run more prompts.", "rescore"),
+        (replace(SUSPECT, scored="first"), "holds one token just above the tolerance", "rescore", "without evidence"),
+        (replace(OPEN, scored="all"), "was scored to its end", "Run more prompts.", "rescore"),
+        (OTHER_FIELDS, "says the same in other fields", "parser settings", "rescore"),
+        (OWN_END, "differs because of the reference", "its reason", "rescore"),
+    ],
+)
+def test_an_open_answer_is_told_with_what_helps(row: Comparison, said: str, helps: str, helps_not: str) -> None:
+    sentence = tally(EXACT, row).summary().sentence
+    assert sentence.startswith("1 answer of 2 ")
+    assert said in sentence
+    assert helps in sentence
+    assert helps_not not in sentence
+
+
+def test_rescoring_is_not_advised_where_it_cannot_help() -> None:
+    counted = Tally()
+    counted.add(OPEN, None, answer(), obstacle="the reference cannot score a given text")
+    assert "1 of them cannot be scored: the reference cannot score a given text." in counted.summary().sentence
+    assert "rescore" not in counted.summary().sentence
+    counted.add(OPEN, None, answer(), refused=True)
+    assert "asked about 1 of them and gave no evidence" in counted.summary().sentence
+    assert "rescore" not in counted.summary().sentence
+    for row in (OPEN, PARTLY, SUSPECT):
+        counted.add(row, None, answer())
+    assert "`lossless rescore` asks the reference for the evidence that is missing on 2 of them." in (
+        counted.summary().sentence
+    )
+    assert "3 answers of 5 differ without evidence to say why." in counted.summary().sentence
+
+
 def test_an_invalid_finding_outranks_everything() -> None:
     counted = tally(EXACT, WRONG)
     counted.add_finding(Finding("model-differs", "the models differ", severity="invalid"))

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from verifier.compare import characters
+from verifier.compare.anchors import Units
 from verifier.compare.reconvergence import reconverge
-from verifier.compare.sequences import Edit, as_units, diff_units
+from verifier.compare.sequences import Edit, as_units, diff_units, is_repeated
 from verifier.compare.token_texts import TokenTexts, texts_of_spans
 from verifier.records import Alignment, Position, Span, Unit
 
@@ -24,11 +25,13 @@ class Answer:
 
     ``ids`` are the server's own token ids, ``None`` where it gave none. ``pieces[i]`` is the text of token i
     where it is known; the pieces joined need not be ``text``, because a token may be part of a character.
+    ``closing`` is how many ids at the end are no words of the answer: its end token, or the tokens of a stop string.
     """
 
     text: str
     ids: Sequence[int] | None = None
     pieces: Sequence[str] | None = None
+    closing: int = 0
 
 
 def align(ref: Answer, spec: Answer) -> Alignment:
@@ -56,12 +59,12 @@ def _by_token(ref: Answer, ref_ids: Sequence[int], spec: Answer, spec_ids: Seque
     _check_pieces(ref, ref_ids, "ref")
     _check_pieces(spec, spec_ids, "spec")
     left, right = as_units(ref_ids, spec_ids)
-    lengths = left.size, right.size
+    sides = left, right
     edits = diff_units(left, right)
     if not edits:
         first = characters.first_difference(ref.text, spec.text)
         note = _joined(SAME_TOKENS, _nfc_note(ref.text, spec.text)) if first else ""
-        return _alignment("token", lengths, edits, first=first, note=note)
+        return _alignment("token", sides, edits, first=first, note=note)
     ref_tokens, spec_tokens = TokenTexts.of(ref.text, ref.pieces), TokenTexts.of(spec.text, spec.pieces)
     token = edits[0].ref_start
     first = characters.first_difference(ref.text, spec.text)
@@ -73,8 +76,9 @@ def _by_token(ref: Answer, ref_ids: Sequence[int], spec: Answer, spec_ids: Seque
         first, note = characters.position_at(ref.text, spec.text, at), SAME_TEXT
     return _alignment(
         "token",
-        lengths,
+        sides,
         edits,
+        closing=min(ref.closing, spec.closing),
         spans=texts_of_spans(ref.text, spec.text, ref_tokens, spec_tokens, edits),
         first=replace(first, token=token),
         note=note,
@@ -83,7 +87,8 @@ def _by_token(ref: Answer, ref_ids: Sequence[int], spec: Answer, spec_ids: Seque
 
 def _by_grapheme(ref: Answer, spec: Answer) -> Alignment:
     left, right = characters.clusters(ref.text), characters.clusters(spec.text)
-    edits = diff_units(*characters.cluster_units(left, right)) if ref.text != spec.text else ()
+    sides = characters.cluster_units(left, right)
+    edits = diff_units(*sides) if ref.text != spec.text else ()
     spans = tuple(
         Span(
             *edit[:4],
@@ -95,7 +100,7 @@ def _by_grapheme(ref: Answer, spec: Answer) -> Alignment:
     )
     return _alignment(
         "grapheme",
-        (len(left), len(right)),
+        sides,
         edits,
         spans=spans,
         first=characters.first_difference(ref.text, spec.text),
@@ -105,14 +110,15 @@ def _by_grapheme(ref: Answer, spec: Answer) -> Alignment:
 
 def _alignment(
     unit: Unit,
-    lengths: tuple[int, int],
+    sides: tuple[Units, Units],
     edits: tuple[Edit, ...],
     *,
+    closing: int = 0,
     spans: tuple[Span, ...] = (),
     first: Position | None = None,
     note: str = "",
 ) -> Alignment:
-    ref_length, spec_length = lengths
+    ref_length, spec_length = (side.size for side in sides)
     inserted = deleted = replaced = 0
     for edit in edits:
         rows, columns = edit.ref_end - edit.ref_start, edit.spec_end - edit.spec_start
@@ -126,7 +132,14 @@ def _alignment(
         ref_length=ref_length,
         spec_length=spec_length,
         spans=spans,
-        reconvergence=reconverge(edits, ref_length, spec_length, unit),
+        reconvergence=reconverge(
+            edits,
+            ref_length,
+            spec_length,
+            unit,
+            # An end token or a stop string stands nowhere else, and would make every tail one of a kind.
+            lambda length: any(is_repeated(side, side.size - length, side.size - closing) for side in sides),
+        ),
         first=first,
         inserted=inserted,
         deleted=deleted,

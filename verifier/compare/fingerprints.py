@@ -41,6 +41,9 @@ LOSSY_SWITCH = "lossy-switch"
 SERVER_CHANGED = "server-changed"
 """Name of the finding that a server at the end of a run was not the one of its beginning."""
 
+GRAVE = frozenset({"engine", "version", "model", "quantization", "speculation"})
+"""Fields of one server whose change makes it another server."""
+
 FILE_ENGINE = "file"
 """Stands for the engine where answers come from a file of another tool, which does not say what wrote them."""
 
@@ -81,20 +84,38 @@ def compare_fingerprints(ref: Fingerprint, spec: Fingerprint, *, allow: Collecti
 def changed_fingerprint(before: Fingerprint, after: Fingerprint, arm: Arm) -> list[Finding]:
     """What became of one server during a run: it was restarted, or several stand behind one address."""
     side = "reference" if arm == "ref" else "speculative server"
-    changes = {
+    changes = changed_fields(before, after)
+    if not changes:
+        return []
+    message = (
+        f"The {side} changed during the run: {named_changes(before, after)}. It was restarted, or several servers "
+        "stand behind its address; its answers are not all of one server."
+    )
+    return [Finding(SERVER_CHANGED, message, severity="invalid" if GRAVE & changes.keys() else "warning", arm=arm)]
+
+
+def changed_fields(before: Fingerprint, after: Fingerprint) -> dict[str, tuple[Any, Any]]:
+    """The two values of every field in which one server's fingerprints are known to differ, by name."""
+    return {
         name: (getattr(before, name), getattr(after, name))
         for name in (*FIELDS, "speculation")
         if differs(name, getattr(before, name), getattr(after, name))
     }
-    if not changes:
-        return []
-    grave = {"engine", "version", "model", "quantization", "speculation"} & changes.keys()
-    told = "; ".join(f"{_words(name)} {show(old)}, then {show(new)}" for name, (old, new) in changes.items())
-    message = (
-        f"The {side} changed during the run: {told}. It was restarted, or several servers stand behind its address; "
-        "its answers are not all of one server."
-    )
-    return [Finding(SERVER_CHANGED, message, severity="invalid" if grave else "warning", arm=arm)]
+
+
+def named_changes(before: Fingerprint, after: Fingerprint) -> str:
+    """Every field in which two fingerprints differ with both values, such as "requests at a time 4, then 1"."""
+    return "; ".join(f"{_words(name)} {_both(*values)}" for name, values in changed_fields(before, after).items())
+
+
+def _both(old: Any, new: Any) -> str:
+    """Two different values, in words that differ as well."""
+    if not (isinstance(old, SpeculationSettings) and isinstance(new, SpeculationSettings)) or old.method != new.method:
+        return f"{show(old)}, then {show(new)}"
+    details = [(name, old.settings.get(name), new.settings.get(name)) for name in {**old.settings, **new.settings}]
+    details.insert(0, ("draft model", old.draft_model, new.draft_model))
+    told = (f"{name} {show(one)}, then {show(other)}" for name, one, other in details if one != other)
+    return f"{old.method} with {', '.join(told)}"
 
 
 def differs(name: str, ref: Any, spec: Any) -> bool:

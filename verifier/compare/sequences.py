@@ -107,6 +107,19 @@ def diff_units(ref: Units, spec: Units) -> tuple[Edit, ...]:
     return tuple(edit.mirrored() for edit in _script(spec, ref, prefix))
 
 
+def is_repeated(units: Units, start: int, stop: int) -> bool:
+    """Whether the units ``[start, stop)`` also begin anywhere else in ``units``; never if there are none.
+
+    Time grows with the length of ``units``, and at worst with that of the range as well: meant for short ranges.
+    """
+    if start >= stop:
+        return False
+    places = np.arange(units.size - (stop - start) + 1)
+    for offset in range(stop - start):
+        places = places[units[places + offset] == units[start + offset]]
+    return bool(places.size > 1)
+
+
 def apply(ref: Sequence[T], spec: Sequence[T], edits: Sequence[Edit]) -> list[T]:
     """``ref`` with ``edits`` carried out. Units of ``spec`` are read only inside the edits.
 

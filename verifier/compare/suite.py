@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from verifier.compare.drafting import Drafting
+from verifier.compare.openness import Openness
 from verifier.compare.rates import Rates
 from verifier.compare.speed import generated
 from verifier.policy import Policy
@@ -50,8 +51,7 @@ class Tally:
     """Answers with each kind of defect, and in ``defect_notes`` what was said of the first one."""
     defect_notes: dict[str, str] = field(default_factory=dict)
     invalid: list[str] = field(default_factory=list)
-    open_unscored: int = 0
-    """Open answers of which not every token was scored."""
+    openness: Openness = field(default_factory=Openness)
     failed: dict[Arm, set[str]] = field(default_factory=lambda: {"ref": set(), "spec": set()})
     """Kinds of failures by the server that failed."""
     stale: int = 0
@@ -75,10 +75,16 @@ class Tally:
         ref: Completion | None = None,
         spec: Completion | None = None,
         ref_first: int | None = None,
+        *,
+        obstacle: str = "",
+        refused: bool = False,
     ) -> None:
         """Count one prompt. Speeds are only of answers that agree: a different answer is different work.
 
-        ``ref_first`` is the token at which the reference first differed from itself, if it did.
+        Args:
+            ref_first: the token at which the reference first differed from itself, if it did.
+            obstacle: why the answer cannot be scored to its end, as the end of a sentence; empty where it can.
+            refused: whether the reference was asked for evidence and gave none.
         """
         self.classes[comparison.cls] += 1
         self.failing += self.policy.fails(comparison)
@@ -93,7 +99,8 @@ class Tally:
         if comparison.cls not in {"exact", "error"}:
             self.causes[comparison.cause] += 1
             self.faults[comparison.fault] += 1
-            self.open_unscored += comparison.fault == "undetermined" and comparison.scored != "all"
+            if comparison.fault in {"undetermined", "reference"}:
+                self.openness.add(comparison, obstacle, refused=refused)
             if comparison.fault == "speculation":
                 self.blamed[comparison.cause] += 1
                 self.blamed_text += ref is None or spec is None or ref.text != spec.text
@@ -223,7 +230,7 @@ class Tally:
         elif self.causes["unreliable-reference"]:
             doubts.append(self._unreliable())
         elif self.open_count:
-            doubts.append(self._open())
+            doubts.append(self.openness.sentences(self.total))
         if self.classes["error"]:
             doubts.append(self._unanswered())
         if self.stale:
@@ -241,16 +248,6 @@ class Tally:
     def open_count(self) -> int:
         """Answers that differ, of which nobody knows whose fault it is."""
         return self.faults["undetermined"] + self.faults["reference"]
-
-    def _open(self) -> str:
-        verb = "differs" if self.open_count == 1 else "differ"
-        head = f"{_answers(self.open_count)} of {self.total} {verb} without evidence to say why"
-        broken = self.causes["degeneration"]
-        if broken:
-            head += f", {broken} of them with signs of breakdown"
-        if self.open_unscored:
-            return f"{head}. `lossless rescore` asks the reference for it, where it can be asked."
-        return f"{head}. More prompts may tell."
 
     def _unreliable(self) -> str:
         count, measured = self.causes["unreliable-reference"], self.measurement

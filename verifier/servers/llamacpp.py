@@ -2,13 +2,13 @@
 
 Facts about its answers: token ids come with ``return_tokens``; per-request draft counters are in ``timings`` and only
 when something was drafted; there is no scoring of given text, so one token is asked for at a time; an integer prompt
-gets no BOS added, a text does when it is tokenized with ``add_special``.
+gets no BOS added, a text does when it is tokenized with ``add_special``. No probabilities come with a token after which
+the answer's text ends inside a UTF-8 character: see `llamacpp_logprobs`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
@@ -33,8 +33,20 @@ from verifier.servers.completions import timed
 from verifier.servers.ending import after_stop, bounded, given_ids, with_end
 from verifier.servers.findings import NO_METRICS, NO_PROBE, hidden_switch, no_ids, untold
 from verifier.servers.http import Http
+from verifier.servers.llamacpp_logprobs import (
+    FORCED,
+    HALF_CHARACTER,
+    HELPERS,
+    LIFTS,
+    LISTED,
+    doubts_of,
+    inside_character,
+    top_by_position,
+    top_of,
+    without_forced,
+)
 from verifier.servers.llamacpp_speculation import speculation
-from verifier.servers.logprobs import Top, fitting, no_logprobs, ordered
+from verifier.servers.logprobs import no_logprobs
 from verifier.servers.metrics import optional_metrics
 from verifier.servers.names import model_name
 from verifier.servers.parameters import bias_of, require, with_tools
@@ -262,25 +274,66 @@ class LlamaCpp:
     async def next_token(self, ids: tuple[int, ...], top: int) -> tuple[TokenLogprob, ...]:
         await self._check(ids)
         body = {"prompt": ids, "n_predict": 1, "return_tokens": True, "cache_prompt": False, "n_probs": top}
-        reply = fields.mapping(await self.http.generate("/completion", body | greedy(Parameters())))
-        found = _top(fields.first(reply.get("completion_probabilities")))
+        body |= greedy(Parameters())
+        found = top_of(reply := await self._completion(body))
         if not found:
-            raise no_logprobs(self.http.url)
+            # The token may end inside a character. These log-probabilities are the model's, before any bias, so that
+            # forcing another token leaves them as they are.
+            reply = await self._forced(body, {}, await self._character(HELPERS[0]), (FORCED,))
+            found = top_of(reply)
+        if not found:
+            raise await self._unreported(reply)
         return found
 
     async def shaped_token(self, request: Request, top: int) -> tuple[TokenLogprob, ...]:
-        ids = request.rendering.ids or ()
+        ids, bias = request.rendering.ids or (), request.rendering.bias
         await self._check(ids)
         body = {"prompt": ids, "n_predict": 1, "return_tokens": True, "cache_prompt": False, "n_probs": top}
         parameters = request.prompt.parameters
-        body |= greedy(parameters) | choosing(parameters, request.rendering.bias, self._thinking)
+        body |= greedy(parameters) | choosing(parameters, bias, self._thinking)
         # Probabilities after sampling are of what the samplers left over: here all of it, at the temperature of 1.
         body |= {"post_sampling_probs": True, "temperature": 1.0, "top_k": 0}
-        reply = fields.mapping(await self.http.generate("/completion", body))
-        found = _top(fields.first(reply.get("completion_probabilities")))
+        found = top_of(reply := await self._completion(body))
         if not found:
-            raise no_logprobs(self.http.url)
+            body["n_probs"] = max(top, LISTED)
+            views = {}
+            for text in HELPERS:
+                helper = await self._character(text)
+                reply = await self._forced(body, bias, helper, LIFTS)
+                views[helper] = top_of(reply)
+            found = without_forced(views)[:top]
+        if not found:
+            raise await self._unreported(reply)
         return found
+
+    async def _completion(self, body: dict[str, Any]) -> dict[str, Any]:
+        return fields.mapping(await self.http.generate("/completion", body))
+
+    async def _character(self, text: str) -> int:
+        """The token of a character; the last one, where the tokenizer puts a space before it."""
+        ids = await self._tokenize(text, add_special=False)
+        if not ids:
+            raise no_logprobs(self.http.url)
+        return ids[-1]
+
+    async def _forced(
+        self, body: dict[str, Any], bias: Mapping[int, float], token: int, lifts: tuple[float, ...]
+    ) -> dict[str, Any]:
+        """The reply to a request whose answer a bias makes ``token``: the first of ``lifts`` that does it."""
+        reply: dict[str, Any] = {}
+        for lift in lifts:
+            lifted = {**bias, token: lift}
+            reply = await self._completion(body | {"logit_bias": sorted(lifted.items())})
+            if top_of(reply):
+                break
+        return reply
+
+    async def _unreported(self, reply: dict[str, Any]) -> ServerError:
+        """Why a reply has no log-probabilities for its token, even if another token was to be forced."""
+        ids = fields.integers(reply.get("tokens")) or ()
+        if ids and (await self._text_of(ids[:1])).endswith(HALF_CHARACTER):
+            return inside_character(self.http.url, ids[0])
+        return no_logprobs(self.http.url)
 
     async def score(self, ids: tuple[int, ...], start: int, top: int) -> tuple[Scored, ...]:
         raise ServerError("no-scoring", "llama.cpp cannot score a given text.", "Ask for one token at a time.")
@@ -361,7 +414,7 @@ def parse_completion(reply: dict[str, Any], url: str, asked: int = 0) -> Answer:
     entries = fields.mappings(reply.get("completion_probabilities"))
     # Of an answer that a stop string took away whole it tells no logprobs.
     expected = asked if text or finish != "stop" else 0
-    top, doubts = _top_by_position(entries, ids), _doubts(entries, ids, expected)
+    top, doubts = top_by_position(entries, ids), doubts_of(entries, ids, expected)
     return Answer(
         text=text,
         finish=finish,
@@ -383,61 +436,6 @@ def parse_completion(reply: dict[str, Any], url: str, asked: int = 0) -> Answer:
         top=top,
         notes=(*notes, *doubts),
     )
-
-
-def _doubts(entries: list[dict[str, Any]], ids: tuple[int, ...] | None, asked: int) -> tuple[str, ...]:
-    """What is wrong with the logprobs, in words that follow "The answer"."""
-    bare = sum(entry.get("logprob") == 0.0 and not entry.get("top_logprobs") for entry in entries)
-    if bare:
-        # Tokens that a speculative step emits carry a stand-in for their logprob.
-        return (f"has no true logprobs for {bare} of its tokens, which came from accepted drafts",)
-    return fitting(tuple(map(_top, entries)), ids, asked)[1] if asked and not entries else ()
-
-
-def _top(entry: dict[str, Any]) -> tuple[TokenLogprob, ...]:
-    """The most likely tokens of one position. Tokens emitted by a speculative step have an empty list here."""
-    found = []
-    for item in fields.mappings(entry.get("top_logprobs")):
-        token, logprob = fields.whole(item.get("id")), fields.number(item.get("logprob"))
-        if token is not None and logprob is not None:
-            found.append(TokenLogprob(token, logprob))
-    for item in fields.mappings(entry.get("top_probs")):
-        token, share = fields.whole(item.get("id")), fields.number(item.get("prob"))
-        if token is not None and share is not None and share > 0:
-            found.append(TokenLogprob(token, math.log(share)))
-    return ordered(found)
-
-
-def _top_by_position(entries: list[dict[str, Any]], ids: tuple[int, ...] | None) -> Top | None:
-    """Top tokens for each id, empty where unknown.
-
-    llama.cpp leaves entries out while a character is incomplete, so the list can be shorter than the ids. An entry
-    belongs to a position only when counting from the front and from the back agree on it.
-    """
-    if not entries or not ids:
-        return None
-    front = _places(entries, ids)
-    back = [len(ids) - 1 - place for place in reversed(_places(entries[::-1], ids[::-1]))]
-    top: list[tuple[TokenLogprob, ...]] = [()] * len(ids)
-    if len(front) == len(back) == len(entries):
-        for entry, first, last in zip(entries, front, back, strict=True):
-            if first == last:
-                top[first] = _top(entry)
-    return tuple(top)
-
-
-def _places(entries: list[dict[str, Any]], ids: tuple[int, ...]) -> list[int]:
-    """The earliest position of each entry's id, in order."""
-    places: list[int] = []
-    at = 0
-    for entry in entries:
-        while at < len(ids) and ids[at] != entry.get("id"):
-            at += 1
-        if at == len(ids):
-            break
-        places.append(at)
-        at += 1
-    return places
 
 
 def _thinking_marks(template: str) -> tuple[str, str]:
