@@ -117,9 +117,7 @@ def test_rows_swap(rows: tuple[int, int]) -> None:
     assert taken(processor) == [None, None, 8, None]
 
 
-@pytest.mark.parametrize(
-    "wanted", ["5", 5, {"5": 5}, [5.0], ["5"], [True], [-1], [None], [[5]]], ids=lambda wanted: repr(wanted)
-)
+@pytest.mark.parametrize("wanted", ["5", 5, {"5": 5}, [5.0], ["5"], [True], [-1], [None], [[5]]], ids=repr)
 def test_anything_but_token_ids_is_refused_and_never_ends_the_engine(wanted: Any) -> None:
     with pytest.raises(ValueError, match=FIELD):
         ForcedDecoding.validate_params(Params({FIELD: wanted}))

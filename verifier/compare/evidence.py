@@ -17,7 +17,7 @@ SUSPECT = 2.0
 TIE = 1e-5
 """Nats. Logprobs of equal logits differ by no more than float32 rounding of the log-softmax (about 1e-6 at 16)."""
 
-Source = Literal["reference-run", "prefill", "one-token"]
+Source = Literal["reference-run", "prefill", "one-token", "decode"]
 
 
 def tied(top: Sequence[TokenLogprob]) -> tuple[int, ...]:

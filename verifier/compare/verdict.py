@@ -262,7 +262,8 @@ def wrong_token(case: Case) -> Ruling | None:
             "undetermined",
             "undetermined",
             f"One token, at {lone.index}, is {lone.gap:.2f} nat behind the reference's choice: beyond the tolerance "
-            f"of {case.tolerance.value:.2f}, but by too little to be proof alone. Ask more prompts.",
+            f"of {case.tolerance.value:.2f}{_by_decoding(case)}, but by too little to be proof alone. "
+            "Ask more prompts.",
         )
     worst = max(wrong, key=lambda split: split.gap)
     least = "at least " if worst.at_least else ""
@@ -280,8 +281,14 @@ def wrong_token(case: Case) -> Ruling | None:
         "wrong-token",
         "speculation",
         f"{many} beyond the tolerance of {case.tolerance.value:.2f} nat on the reference; the worst, at token "
-        f"{worst.index}, is {least}{worst.gap:.2f} nat behind its choice.",
+        f"{worst.index}, is {least}{worst.gap:.2f} nat behind its choice{_by_decoding(case)}.",
     )
+
+
+def _by_decoding(case: Case) -> str:
+    """Names the evidence where it is not the usual one, to be put behind what it says."""
+    is_decoded = any(split.source == "decode" for split in case.splits)
+    return ", by decoding the answer again on the reference" if is_decoded else ""
 
 
 def degenerated(case: Case) -> Ruling | None:
@@ -337,6 +344,7 @@ def rounding(case: Case) -> Ruling | None:
         how = "those that the reference itself prefers when it is asked again after the same prefix"
     else:
         how = f"near-ties of at most {widest:.2g} nat, within the tolerance of {case.tolerance.value:.2f}"
+    how += _by_decoding(case)
     where = "every split" if case.scored == "all" else "the only split, after which the answers are equal,"
     return Ruling(cls, "rounding", "none", f"At {where} the tokens are {how}.")
 
