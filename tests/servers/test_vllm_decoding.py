@@ -69,7 +69,7 @@ def test_who_does_not_is_not_believed(kind: str | None) -> None:
 
 
 def test_one_that_stops_is_remembered_and_not_asked_again() -> None:
-    with MockServer("vllm", options={"forced": "after-identify"}) as server:
+    with MockServer("vllm", options={"forced": "processor", "forced-times": 1}) as server:
         found = decoded(server, times=3)
         asked = [body for body in server.state.posted("/v1/completions") if body["max_tokens"] == len(OTHER)]
     assert found == [None] * 3

@@ -16,8 +16,9 @@ steps. Quantized weights keep the activations' floor: both sides have the same."
 
 DECODE_FLOORS: dict[str, float] = {"float32": 0.01, "float16": 0.02, "bfloat16": 0.13}
 """Nats by activation dtype, for evidence by forced decoding: one rounding step of a logit in [16, 32), where the
-largest logits of most models lie, rounded up (bfloat16 0.125, float16 0.0156). The reference's side of the gap is then exact;
-only the rounding of the verify step is left. Float32 keeps its floor: its step is no measure of its kernels."""
+largest logits of most models lie, rounded up (bfloat16 0.125, float16 0.0156). The reference's side of the gap is then
+exact, and only the rounding of the verify step is left. Float32 keeps its floor: its step says little of its kernels.
+"""
 
 CAP = 0.5
 """Nats. No measurement widens the tolerance beyond this."""
