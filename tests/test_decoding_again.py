@@ -251,3 +251,56 @@ def near_tie_under(parameters: dict[str, Any]) -> Callable[[MockAnswer], MockAns
         return counted(remade(found, ids, "eos" if ends(ids) else "length"))
 
     return change
+
+
+def test_a_reference_whose_prefill_is_another_model_judges_nobody_by_decoding_either(check: Check) -> None:
+    """A verify step computes like a prefill, so that a sound server could follow either of the two."""
+    with (
+        MockServer("vllm", options={"change": TWICE, "dev": True}, **SPEC) as spec,
+        MockServer("vllm", options=FORCED | {"prefill-noise": 4.0}) as ref,
+    ):
+        code, told, path = check(ref, spec)
+    assert {row["cause"] for row in differing(told)} == {"unreliable-reference"}
+    assert (code, told["verdict"]) == (3, "INCONCLUSIVE")
+    assert "by_prefill" not in measurement(path)
+
+
+def test_a_forced_decode_that_is_not_the_references_own_judges_nobody(check: Check) -> None:
+    """Such as two models behind one address."""
+
+    def other(found: MockAnswer) -> MockAnswer:
+        ids = tuple(model.after(found.prefix(at))[2][0] if at % 3 == 2 else one for at, one in enumerate(found.ids))
+        return counted(remade(found, ids, "length"))
+
+    with (
+        MockServer("vllm", options={"dev": True}, **SPEC) as spec,
+        MockServer("vllm", options=FORCED | {"change": other}) as ref,
+    ):
+        code, told, _ = check(ref, spec)
+    assert {row["cause"] for row in differing(told)} == {"unreliable-reference"}
+    assert code == 3
+
+
+def test_identify_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for options, shown in ((FORCED, True), (PREFILL, False)):
+        with MockServer("vllm", options=options) as server:
+            assert run(["identify", server.url, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["abilities"].get("forced_decoding", False) is shown
+
+
+def test_a_golden_keeps_the_tolerance_that_was_measured_by_decoding(
+    check: Check, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    golden, prompt_file = tmp_path / "golden.jsonl", tmp_path / "prompts.jsonl"
+    rows = [{"id": f"p{at}", "prompt": text} for at, text in enumerate(TEXTS[:4])]
+    prompt_file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with MockServer("vllm", options=FORCED) as ref:
+        words = ["record", "--ref", ref.url, "--prompts", str(prompt_file), "--max-tokens", str(LIMIT)]
+        assert run([*words, "-o", str(golden)]) == 0
+    assert measurement(golden)["tolerance"]["value"] == 0.13
+    capsys.readouterr()
+    with MockServer("vllm", options={"change": WRONG, "dev": True}, **SPEC) as spec:
+        assert run(["check", "--spec", spec.url, "--golden", str(golden), "--out", str(tmp_path / "o"), "--json"]) == 3
+    told = json.loads(capsys.readouterr().out)
+    assert differing(told)
+    assert {row["fault"] for row in differing(told)} == {"undetermined"}

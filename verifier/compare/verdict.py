@@ -138,7 +138,8 @@ def unreliable_reference(case: Case) -> Ruling | None:
         "near-lossless" if _is_small_change(case) else "diverged",
         "unreliable-reference",
         "reference",
-        "The reference's own decode and prefill disagree by more than rounding explains, so its scores prove nothing.",
+        "Two views of the reference on its own answers (as it decoded them, and as it scores them) disagree by more than "
+        "rounding explains, so its scores prove nothing.",
     )
 
 
