@@ -32,7 +32,8 @@ MOST_IDS = 1 << 20
 class Params(Protocol):
     """The part of vLLM's ``SamplingParams`` that is read here."""
 
-    extra_args: dict[str, Any] | None
+    @property
+    def extra_args(self) -> Any: ...
 
 
 class Batch(Protocol):
@@ -42,9 +43,12 @@ class Batch(Protocol):
     decodes. ``moved`` holds (from, to, direction); a direction named ``SWAP`` exchanges the two rows.
     """
 
-    removed: Sequence[int]
-    added: Sequence[tuple[int, Any, Any, Any]]
-    moved: Sequence[tuple[int, int, Any]]
+    @property
+    def removed(self) -> Sequence[int]: ...
+    @property
+    def added(self) -> Sequence[tuple[int, Any, Any, Any]]: ...
+    @property
+    def moved(self) -> Sequence[tuple[int, int, Any]]: ...
 
 
 @dataclass(frozen=True)

@@ -121,3 +121,8 @@ def test_an_answer_that_fits_is_read() -> None:
 ])  # fmt: skip
 def test_anything_else_is_no_evidence(change: dict[str, Any]) -> None:
     assert vllm_decoding.parse_forced(CHOICE | change, (5, 6), 10) is None
+
+
+def test_a_single_token_whose_rivals_were_masked_is_no_evidence() -> None:
+    choice = {"token_ids": [5], "logprobs": {"token_logprobs": [0.0], "top_logprobs": [{"token_id:5": 0.0}]}}
+    assert vllm_decoding.parse_forced(choice, (5,), 10) is None

@@ -262,7 +262,7 @@ class Tally:
             by = f" (root mean square {measured.rms:.2g} nat)"
         return (
             f"{_answers(count)} of {self.total} {verb}, and the reference cannot judge them: its own decode and "
-            f"prefill disagree by more than rounding explains{by}. Does it score without its adapter, with a "
+            f"its scores disagree by more than rounding explains{by}. Does it score without its adapter, with a "
             "quantized KV cache, or with another model?"
         )
 

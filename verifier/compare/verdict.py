@@ -138,8 +138,8 @@ def unreliable_reference(case: Case) -> Ruling | None:
         "near-lossless" if _is_small_change(case) else "diverged",
         "unreliable-reference",
         "reference",
-        "Two views of the reference on its own answers (as it decoded them, and as it scores them) disagree by more than "
-        "rounding explains, so its scores prove nothing.",
+        "The reference's own decode and its scores of the same answers disagree by more than rounding explains, so "
+        "the scores prove nothing.",
     )
 
 
