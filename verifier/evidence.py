@@ -147,6 +147,9 @@ async def _whole_answer(
             shaped.advance(token.id)
         elif token.id != best.id:
             splits.append(judge(index, best.id, token.id, top, tolerance.value, source))
+    if source == "decode":
+        # A finer tolerance is no reason to blame at once what was rounding by the wider one.
+        splits = [structs.replace(split, doubt=narrowed_from(tolerance, asked.by_prefill)) for split in splits]
     return Evidence(tuple(splits), "all", source=source, tolerance=tolerance)
 
 
@@ -161,6 +164,11 @@ async def decoded_again(
     if not (abilities.forced_decoding and isinstance(server, ForcesDecode)):
         return None
     return await server.decode_given(prompt_ids, answer, TOP)
+
+
+def narrowed_from(tolerance: Tolerance, by_prefill: Tolerance) -> float:
+    """`Split.doubt` under a tolerance: prefill's, where that is wider, else 0."""
+    return by_prefill.value if by_prefill.value > tolerance.value else 0.0
 
 
 def recorded_evidence(
@@ -180,7 +188,8 @@ def recorded_evidence(
             return NO_EVIDENCE
     is_decoded = any(split.source == "decode" for split in comparison.splits)
     known = tolerance if is_decoded else by_prefill or tolerance
-    splits = (structs.replace(split, tolerance=known.value) for split in comparison.splits)
+    doubt = narrowed_from(known, by_prefill or known)
+    splits = (structs.replace(split, tolerance=known.value, doubt=doubt) for split in comparison.splits)
     return Evidence(tuple(split for split in splits if split.index >= first), "all", tolerance=known)
 
 
@@ -199,7 +208,8 @@ def merged(first: Split | None, walked: Evidence) -> Evidence:
         # Asked again after the same prefix, the reference prefers the speculative token: a gap of zero there.
         return replace(walked, splits=(_overruled(first, walked.source), *walked.splits))
     best = min(first, at_first[0], key=lambda split: (split.at_least, split.gap, split.source != "decode"))
-    best = structs.replace(best, tolerance=max(first.tolerance, at_first[0].tolerance))
+    other = at_first[0]
+    best = structs.replace(best, tolerance=max(first.tolerance, other.tolerance), doubt=max(first.doubt, other.doubt))
     return replace(walked, splits=tuple(best if split.index == first.index else split for split in walked.splits))
 
 

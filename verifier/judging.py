@@ -28,6 +28,7 @@ from verifier.evidence import (
     Evidence,
     measure,
     merged,
+    narrowed_from,
     plain_view,
     recorded_evidence,
     teacher_force,
@@ -203,6 +204,9 @@ class Judge:
         server = self.store.servers.get("ref")
         shaped = server is not None and server.abilities.shaped_logprobs
         seen = from_probed_run(ref, probed, spec, first, tolerance, shaped=shaped) if probed else None
+        if seen is not None:
+            doubt = narrowed_from(tolerance, self._by_prefill())
+            seen = replace(seen, split=structs.replace(seen.split, doubt=doubt))
         rendering, before = self.store.rendering(prompt.id), (ref.ids or ())[:first]
         at_first = seen.under(prompt, rendering, before) if seen and rendering else None
         evidence = merged(at_first, await self._asked_reference(prompt, spec, first))

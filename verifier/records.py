@@ -315,6 +315,8 @@ class Split(Struct, frozen=True, omit_defaults=True):
     spec_logprob: float | None = None
     tied: tuple[int, ...] = ()
     texts: dict[int, str] = field(default_factory=dict)
+    doubt: NotNegative = 0.0
+    """Nats up to which a gap beyond the tolerance is only suspect, where set; see `compare.evidence.suspect`."""
 
 
 class Tolerance(Struct, frozen=True):
