@@ -215,7 +215,7 @@ class Check:
         """Verdicts on the answers that are suspect one by one, now that it is known how many there are."""
         if len(suspects.held) >= FEWEST and self.reference is not None:
             self._wait("Scoring the reference's own answers: many answers hold one token that is suspect.")
-        verdicts, finding = await suspects.judge(self.judge.own_gap)
+        verdicts, finding = await suspects.judge(self.judge.own_gap, self.judge.spec_gap)
         if finding is not None:
             self._note(finding)
         for prompt, comparison in verdicts:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 
 from msgspec import structs
 
-from verifier.compare.evidence import judge
+from verifier.compare.evidence import Source, judge
 from verifier.compare.penalties import Penalised, is_computable
 from verifier.compare.shaping import depends_on_start, is_penalised, plain, shaping
 from verifier.compare.tolerance import FULL_SAMPLE, deficit, gap_change, measured
@@ -29,7 +29,8 @@ from verifier.records import (
     TokenLogprob,
     Tolerance,
 )
-from verifier.servers.protocol import Server, TellsShaped
+from verifier.servers.protocol import ForcesDecode, Server, TellsShaped
+from verifier.servers.protocol import Scored as ScoredToken
 from verifier.views import TOP, View
 from verifier.walking import walk
 
@@ -45,6 +46,10 @@ class Evidence:
     scored: Scored
     moved: bool = False
     without_parameters: tuple[Split, ...] | None = None
+    source: Source = "one-token"
+    """How what follows the first split was asked for."""
+    tolerance: Tolerance | None = None
+    """What it was judged by; ``None`` where nothing was asked."""
 
 
 NO_EVIDENCE = Evidence((), "none")
@@ -74,14 +79,18 @@ def obstacle(abilities: Abilities, parameters: Parameters) -> str:
 
 async def teacher_force(
     server: Server, abilities: Abilities, prompt: Prompt, rendering: Rendering, spec: Completion, first: int,
-    tolerance: Tolerance,
+    tolerance: Tolerance, by_prefill: Tolerance | None = None,
 ) -> Evidence:  # fmt: skip
     """Every token of the speculative answer from ``first`` on that the reference would not have picked itself.
 
-    By one prefill where the server can score a given text; otherwise by letting it go on from the speculative prefix
-    after each disagreement, so the number of requests grows with the disagreements. Presence and frequency penalties
-    are taken off the scores where the engine cannot be asked under them. No evidence where the prompt's parameters
-    choose tokens in a way that can neither be computed nor asked for after a prefix.
+    By decoding the whole answer again where the server decodes a given answer; by one prefill where it can score a
+    given text; otherwise by letting it go on from the speculative prefix after each disagreement, so the number of
+    requests grows with the disagreements. Presence and frequency penalties are taken off the scores where the engine
+    cannot be asked under them. No evidence where the prompt's parameters choose tokens in a way that can neither be
+    computed nor asked for after a prefix.
+
+    Args:
+        by_prefill: the tolerance of all evidence but that by decoding, which ``tolerance`` is for; the same if omitted.
 
     Raises:
         ServerError: when the reference does not answer.
@@ -90,19 +99,22 @@ async def teacher_force(
         return NO_EVIDENCE
     if not abilities.scoring or obstacle(abilities, prompt.parameters):
         return NO_EVIDENCE
+    asked = _Asked(server, abilities, tolerance, by_prefill or tolerance)
     if abilities.scoring == "prefill" and not shaping(prompt.parameters):
-        return await _by_prefill(server, rendering.ids, spec.ids, first, tolerance)
+        return await _whole_answer(asked, rendering.ids, spec.ids, first)
     if is_penalised(prompt.parameters) and not (isinstance(server, TellsShaped) and server.counts_prompt):
         if abilities.scoring != "prefill":
             return NO_EVIDENCE
         shaped = Penalised(prompt.parameters, rendering.bias, rendering.ids, spec.ids[:first])
-        return await _by_prefill(server, rendering.ids, spec.ids, first, tolerance, shaped)
-    return Evidence(await walk(server, prompt, rendering, spec.ids, first, tolerance), "all")
+        return await _whole_answer(asked, rendering.ids, spec.ids, first, shaped)
+    walked = await walk(server, prompt, rendering, spec.ids, first, asked.by_prefill)
+    return Evidence(walked, "all", tolerance=asked.by_prefill)
 
 
 async def without_parameters(
-    server: Server, abilities: Abilities, prompt: Prompt, rendering: Rendering, spec: Completion, tolerance: Tolerance
-) -> tuple[Split, ...] | None:
+    server: Server, abilities: Abilities, prompt: Prompt, rendering: Rendering, spec: Completion, tolerance: Tolerance,
+    by_prefill: Tolerance | None = None,
+) -> tuple[Split, ...] | None:  # fmt: skip
     """Where the speculative answer leaves what the model says without the prompt's parameters; ``None`` if not known.
 
     Raises:
@@ -110,37 +122,75 @@ async def without_parameters(
     """
     bare = structs.replace(prompt, parameters=plain(prompt.parameters))
     unbiased = structs.replace(rendering, bias={})
-    evidence = await teacher_force(server, abilities, bare, unbiased, spec, 0, tolerance)
+    evidence = await teacher_force(server, abilities, bare, unbiased, spec, 0, tolerance, by_prefill)
     return evidence.splits if evidence.scored == "all" else None
 
 
-async def _by_prefill(
-    server: Server, prompt_ids: tuple[int, ...], spec_ids: tuple[int, ...], first: int, tolerance: Tolerance,
-    shaped: Penalised | None = None,
-) -> Evidence:  # fmt: skip
-    start = len(prompt_ids)
-    scored = await server.score(prompt_ids + spec_ids, start + first, TOP)
+@dataclass(frozen=True)
+class _Asked:
+    """Who is asked about an answer, and what arithmetic is given, by the way it is asked."""
+
+    server: Server
+    abilities: Abilities
+    by_decode: Tolerance
+    by_prefill: Tolerance
+
+
+async def _whole_answer(
+    asked: _Asked, prompt_ids: tuple[int, ...], spec_ids: tuple[int, ...], first: int, shaped: Penalised | None = None
+) -> Evidence:
+    source: Source = "decode"
+    tolerance = asked.by_decode
+    scored = await decoded_again(asked.server, asked.abilities, prompt_ids, spec_ids)
+    if scored is None:
+        source, tolerance = "prefill", asked.by_prefill
+        scored = await asked.server.score(prompt_ids + spec_ids, len(prompt_ids) + first, TOP)
+    else:
+        scored = scored[first:]
     splits = []
     for index, token in enumerate(scored, first):
         top = token.top or ()
         if not top:
-            raise ServerError("no-logprobs", f"{server.http.url} scored a token without its alternatives.")
+            raise ServerError("no-logprobs", f"{asked.server.http.url} scored a token without its alternatives.")
         if all(entry.id != token.id for entry in top):
             top = (*top, TokenLogprob(token.id, token.logprob))
         best = max(top, key=lambda entry: entry.logprob)
         if shaped is not None:
             split = shaped.judge(index, token.id, top, tolerance.value)
-            splits += [split] if split else []
+            splits += [structs.replace(split, source=source)] if split else []
             shaped.advance(token.id)
         elif token.id != best.id:
-            splits.append(judge(index, best.id, token.id, top, tolerance.value, "prefill"))
-    return Evidence(tuple(splits), "all")
+            splits.append(judge(index, best.id, token.id, top, tolerance.value, source))
+    if source == "decode":
+        # A finer tolerance is no reason to blame at once what was rounding by the wider one.
+        splits = [structs.replace(split, doubt=narrowed_from(tolerance, asked.by_prefill)) for split in splits]
+    return Evidence(tuple(splits), "all", source=source, tolerance=tolerance)
 
 
-def recorded_evidence(recorded: Run, store: Run, spec: Completion, first: int, tolerance: Tolerance) -> Evidence:
+async def decoded_again(
+    server: Server, abilities: Abilities, prompt_ids: tuple[int, ...], answer: tuple[int, ...]
+) -> tuple[ScoredToken, ...] | None:
+    """Each token of ``answer`` as the reference sees it when it decodes just that; ``None`` where it does not.
+
+    Raises:
+        ServerError: when the reference does not answer.
+    """
+    if not (abilities.forced_decoding and isinstance(server, ForcesDecode)):
+        return None
+    return await server.decode_given(prompt_ids, answer, TOP)
+
+
+def narrowed_from(tolerance: Tolerance, by_prefill: Tolerance) -> float:
+    """`Split.doubt` under a tolerance: prefill's, where that is wider, else 0."""
+    return by_prefill.value if by_prefill.value > tolerance.value else 0.0
+
+
+def recorded_evidence(
+    recorded: Run, store: Run, spec: Completion, first: int, tolerance: Tolerance, by_prefill: Tolerance | None = None
+) -> Evidence:
     """What another run scored of the same speculative answer against the same answer of the reference, to its end.
 
-    None where that run has other answers, or did not score the whole of this one.
+    None where that run has other answers, or did not score the whole of this one. ``by_prefill`` as in `teacher_force`.
     """
     comparison = recorded.comparison(spec.prompt_id)
     if comparison is None or comparison.scored != "all":
@@ -150,8 +200,11 @@ def recorded_evidence(recorded: Run, store: Run, spec: Completion, first: int, t
         theirs = recorded.completion(arm, spec.prompt_id)
         if own is None or theirs is None or own.ids is None or own.ids != theirs.ids:
             return NO_EVIDENCE
-    splits = (structs.replace(split, tolerance=tolerance.value) for split in comparison.splits)
-    return Evidence(tuple(split for split in splits if split.index >= first), "all")
+    is_decoded = any(split.source == "decode" for split in comparison.splits)
+    known = tolerance if is_decoded else by_prefill or tolerance
+    doubt = narrowed_from(known, by_prefill or known)
+    splits = (structs.replace(split, tolerance=known.value, doubt=doubt) for split in comparison.splits)
+    return Evidence(tuple(split for split in splits if split.index >= first), "all", tolerance=known)
 
 
 def merged(first: Split | None, walked: Evidence) -> Evidence:
@@ -166,13 +219,15 @@ def merged(first: Split | None, walked: Evidence) -> Evidence:
         return Evidence((first,), "first")
     at_first = [split for split in walked.splits if split.index == first.index]
     if not at_first:
-        # By prefill of the same prefix the reference prefers the speculative token: a gap of zero there.
-        return Evidence((_overruled(first), *walked.splits), walked.scored)
-    best = min(first, at_first[0], key=lambda split: (split.at_least, split.gap))
-    return Evidence(tuple(best if split.index == first.index else split for split in walked.splits), walked.scored)
+        # Asked again after the same prefix, the reference prefers the speculative token: a gap of zero there.
+        return replace(walked, splits=(_overruled(first, walked.source), *walked.splits))
+    best = min(first, at_first[0], key=lambda split: (split.at_least, split.gap, split.source != "decode"))
+    other = at_first[0]
+    best = structs.replace(best, tolerance=max(first.tolerance, other.tolerance), doubt=max(first.doubt, other.doubt))
+    return replace(walked, splits=tuple(best if split.index == first.index else split for split in walked.splits))
 
 
-def _overruled(first: Split) -> Split:
+def _overruled(first: Split, source: Source) -> Split:
     return Split(
         index=first.index,
         ref_token=first.ref_token,
@@ -180,7 +235,7 @@ def _overruled(first: Split) -> Split:
         argmax=first.spec_token,
         gap=0.0,
         tolerance=first.tolerance,
-        source="one-token",
+        source=source,
         rank=1,
     )
 
@@ -228,7 +283,7 @@ async def measure(server: Server, record: ServerRecord, run: Run, probed: int) -
         ServerError: when the reference does not answer.
     """
     shaped = record.abilities.shaped_logprobs
-    prompt_ids = [name for name in run.prompt_ids() if not (shaped and _is_shaped(run, name))]
+    prompt_ids = [name for name in run.prompt_ids() if not (shaped and is_shaped(run, name))]
     samples = _Samples()
     if record.abilities.scoring == "prefill":
         await _by_prefill_of_own(server, run, prompt_ids, probed, samples)
@@ -237,7 +292,7 @@ async def measure(server: Server, record: ServerRecord, run: Run, probed: int) -
     return measured(record.fingerprint, samples.changes, samples.deficits)
 
 
-def _is_shaped(run: Run, prompt_id: str) -> bool:
+def is_shaped(run: Run, prompt_id: str) -> bool:
     """Whether a decode with logprobs of what parameters left could not be held against a prefill, which has none."""
     rendering = run.rendering(prompt_id)
     return rendering is not None and rendering.prompt is not None and bool(shaping(rendering.prompt.parameters))
@@ -251,7 +306,7 @@ async def _by_prefill_of_own(
         completion, rendering = run.completion("ref", prompt_id, probed), run.rendering(prompt_id)
         if completion is None or rendering is None or not (completion.ids and rendering.ids):
             continue
-        plain = not _is_shaped(run, prompt_id)
+        plain = not is_shaped(run, prompt_id)
         scored = await server.score(rendering.ids + completion.ids, len(rendering.ids), TOP)
         for token, top, again in zip(completion.ids, completion.top or repeat(()), scored, strict=False):
             samples.add(token, top, again.top, plain=plain)
@@ -278,7 +333,7 @@ async def _by_token_of_own(server: Server, run: Run, prompt_ids: Sequence[str], 
         if rendering is None or rendering.ids is None:
             continue
         again = await server.next_token(rendering.ids + completion.ids[:index], TOP)
-        samples.add(completion.ids[index], completion.top[index], again, plain=not _is_shaped(run, prompt_id))
+        samples.add(completion.ids[index], completion.top[index], again, plain=not is_shaped(run, prompt_id))
 
 
 def width(top: Sequence[TokenLogprob]) -> float:

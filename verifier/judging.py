@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from msgspec import structs
+
 from verifier.background import Background
 from verifier.compare.alignment import Answer, align
 from verifier.compare.degeneration import degeneration
@@ -19,12 +21,14 @@ from verifier.compare.structure import structure
 from verifier.compare.text_evidence import split_by_text
 from verifier.compare.tolerance import floor_of, is_reliable
 from verifier.compare.verdict import Case, decide, first_difference, same_answer
+from verifier.decoding_again import measure_decoding
 from verifier.errors import ServerError
 from verifier.evidence import (
     NO_EVIDENCE,
     Evidence,
     measure,
     merged,
+    narrowed_from,
     obstacle,
     plain_view,
     recorded_evidence,
@@ -128,12 +132,19 @@ class Judge:
     async def own_gap(self, prompt: Prompt) -> float | None:
         """The widest gap (nats) of the reference's own answer, scored as speculative ones are: the control of `drift`.
 
-        ``None`` where it cannot be scored to its end.
+        ``None`` where it cannot be scored to its end. Never by forced decoding: the reference cannot differ from its
+        own decode, whereas a sound verify step can, so that the two answers would not be interchangeable.
         """
-        ref = self.store.completion("ref", prompt.id)
-        if ref is None:
+        return await self._gap(prompt, self.store.completion("ref", prompt.id))
+
+    async def spec_gap(self, prompt: Prompt) -> float | None:
+        """The same of the speculative answer, scored in the same way."""
+        return await self._gap(prompt, self.store.completion("spec", prompt.id))
+
+    async def _gap(self, prompt: Prompt, answer: Completion | None) -> float | None:
+        if answer is None:
             return None
-        evidence = await self._asked_reference(prompt, ref, 0)
+        evidence = await self._asked_reference(prompt, answer, 0, by_decode=False)
         return widest(evidence.splits) if evidence.scored == "all" else None
 
     def pair(self, prompt_id: str) -> tuple[Completion | None, Completion | None]:
@@ -175,6 +186,9 @@ class Judge:
         self.wait("Measuring how far the reference's own decode and prefill are apart.")
         try:
             measurement = await measure(self.reference, server, self.store, probed)
+            if server.abilities.forced_decoding:
+                finer = await measure_decoding(self.reference, server, self.store, probed, measurement)
+                measurement = finer or measurement
         except ServerError as error:
             self.note(Finding("tolerance", f"The tolerance could not be measured: {error.message}", "warning"))
             return None
@@ -189,6 +203,13 @@ class Judge:
             return self.store.measurement.tolerance
         return floor_of(self.store.servers["ref"].fingerprint)
 
+    def _by_prefill(self) -> Tolerance:
+        """The tolerance of evidence that is not taken by forced decoding, once `tolerance` is known."""
+        known = self._known_tolerance()
+        if self.plan.tolerance is not None or self.store.measurement is None:
+            return known
+        return self.store.measurement.by_prefill or known
+
     def _again(self, prompt_id: str) -> list[Completion]:
         """The other passes of the reference over a prompt, the first one left out."""
         runs = [job.run for job in self.plan.passes("ref")[1:]]
@@ -200,6 +221,9 @@ class Judge:
         server = self.store.servers.get("ref")
         shaped = server is not None and server.abilities.shaped_logprobs
         seen = from_probed_run(ref, probed, spec, first, tolerance, shaped=shaped) if probed else None
+        if seen is not None:
+            doubt = narrowed_from(tolerance, self._by_prefill())
+            seen = replace(seen, split=structs.replace(seen.split, doubt=doubt))
         rendering, before = self.store.rendering(prompt.id), (ref.ids or ())[:first]
         at_first = seen.under(prompt, rendering, before) if seen and rendering else None
         evidence = merged(at_first, await self._asked_reference(prompt, spec, first))
@@ -230,22 +254,32 @@ class Judge:
     async def _is_moved(self, prompt: Prompt, seen: View, before: tuple[int, ...]) -> bool:
         async def ask(server: Server, abilities: Abilities, rendering: Rendering) -> bool:
             del abilities  # every reference that tells logprobs can be asked this
-            return (await plain_view(server, rendering, seen, before)).moved
+            # Asked by a prefill, whatever the rest is asked by.
+            split = structs.replace(seen.split, tolerance=self._by_prefill().value)
+            return (await plain_view(server, rendering, replace(seen, split=split), before)).moved
 
         return await self._asked(prompt, ask) or False
 
-    async def _asked_reference(self, prompt: Prompt, spec: Completion, first: int) -> Evidence:
+    async def _asked_reference(
+        self, prompt: Prompt, spec: Completion, first: int, *, by_decode: bool = True
+    ) -> Evidence:
         async def ask(server: Server, abilities: Abilities, rendering: Rendering) -> Evidence:
             tolerance = await self.tolerance()
-            return await teacher_force(server, abilities, prompt, rendering, spec, first, tolerance)
+            if not by_decode:
+                tolerance = self._by_prefill()
+                abilities = structs.replace(abilities, forced_decoding=False)
+            return await teacher_force(server, abilities, prompt, rendering, spec, first, tolerance, self._by_prefill())
 
         if self.reference is None and self.recorded is not None:
-            return recorded_evidence(self.recorded, self.store, spec, first, await self.tolerance())
+            tolerance = await self.tolerance()
+            return recorded_evidence(self.recorded, self.store, spec, first, tolerance, self._by_prefill())
         return await self._asked(prompt, ask) or NO_EVIDENCE
 
     async def _asked_without_parameters(self, prompt: Prompt, spec: Completion) -> tuple[Split, ...] | None:
         async def ask(server: Server, abilities: Abilities, rendering: Rendering) -> tuple[Split, ...] | None:
-            return await without_parameters(server, abilities, prompt, rendering, spec, await self.tolerance())
+            tolerance = await self.tolerance()
+            by_prefill = self._by_prefill()
+            return await without_parameters(server, abilities, prompt, rendering, spec, tolerance, by_prefill)
 
         return await self._asked(prompt, ask)
 
@@ -350,7 +384,7 @@ class Judge:
             spec=spec,
             alignment=alignment,
             structure=built,
-            tolerance=self._known_tolerance(),
+            tolerance=evidence.tolerance or self._known_tolerance(),
             ref_again=tuple(again),
             splits=evidence.splits,
             scored=evidence.scored,

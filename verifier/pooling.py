@@ -27,25 +27,39 @@ class Suspects:
 
     held: list[tuple[Prompt, Comparison]] = field(default_factory=list)
     _gaps: list[tuple[Prompt, float]] = field(default_factory=list)
+    _decoded: set[str] = field(default_factory=set)
+    """Ids of prompts whose gap is from a forced decode, with which no control can be compared: see `judge`."""
 
     def takes(self, prompt: Prompt, comparison: Comparison) -> bool:
         """Learn a verdict; whether it is held back because its answer is suspect."""
         if comparison.scored == "all" and comparison.splits and comparison.cause != "wrong-token":
             self._gaps.append((prompt, max(split.gap for split in comparison.splits)))
+            if any(split.source == "decode" for split in comparison.splits):
+                self._decoded.add(prompt.id)
         if not is_suspect(comparison):
             return False
         self.held.append((prompt, comparison))
         return True
 
-    async def judge(self, own_gap: OwnGap) -> tuple[list[tuple[Prompt, Comparison]], Finding | None]:
+    async def judge(
+        self, own_gap: OwnGap, spec_gap: OwnGap | None = None
+    ) -> tuple[list[tuple[Prompt, Comparison]], Finding | None]:
         """The verdicts that were held back, changed where their number proves drift, and what there is to say about it.
 
         Args:
             own_gap: the widest gap of the reference's own answer to a prompt, scored in the same way, nats.
+            spec_gap: that of the speculative answer, asked again where its evidence is from forced decoding. There the
+                reference is never beyond itself, so that rounding alone would count as drift. Without it such answers
+                are left out.
         """
         if len(self.held) < FEWEST:
             return self.held, None
-        pairs = [(gap, own) for prompt, gap in self._gaps if (own := await own_gap(prompt)) is not None]
+        pairs = []
+        for prompt, gap in self._gaps:
+            again = gap if prompt.id not in self._decoded else await spec_gap(prompt) if spec_gap else None
+            own = None if again is None else await own_gap(prompt)
+            if again is not None and own is not None:
+                pairs.append((again, own))
         tolerance = max(comparison.tolerance.value for _, comparison in self.held if comparison.tolerance)
         found = drift(pairs, tolerance)
         if found is None or not found.significant:

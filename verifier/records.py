@@ -102,6 +102,8 @@ class Abilities(Struct, frozen=True, omit_defaults=True):
     """Parameters of prompts that it cannot be asked for."""
     shaped_logprobs: bool = False
     """Whether the logprobs of its answers are of what penalties, biases and grammars left, not of the plain model."""
+    forced_decoding: bool = False
+    """Whether it decodes a given answer, so that the answer need not be scored by a prefill."""
 
 
 class TokenLogprob(Struct, frozen=True, array_like=True):
@@ -306,13 +308,15 @@ class Split(Struct, frozen=True, omit_defaults=True):
     argmax: int
     gap: float
     tolerance: NotNegative
-    source: Literal["reference-run", "prefill", "one-token"]
+    source: Literal["reference-run", "prefill", "one-token", "decode"]
     rank: int | None = None
     at_least: bool = False
     ref_logprob: float | None = None
     spec_logprob: float | None = None
     tied: tuple[int, ...] = ()
     texts: dict[int, str] = field(default_factory=dict)
+    doubt: NotNegative = 0.0
+    """Nats up to which a gap beyond the tolerance is only suspect, where set; see `compare.evidence.suspect`."""
 
 
 class Tolerance(Struct, frozen=True):
@@ -328,6 +332,8 @@ class Measurement(Struct, frozen=True, tag="measurement", omit_defaults=True):
 
     ``rms`` and ``largest`` are of the change of the gap between the two most likely tokens over ``samples`` positions.
     Of ``own_tokens`` tokens of its own answers, ``own_beyond`` lie further behind its scores' choice than any rounding.
+    Where the reference decodes given answers, all of this is of its decode against a second, forced decode;
+    ``by_prefill`` is then the tolerance of evidence that had to be taken by prefill after all, and ``None`` elsewhere.
     """
 
     tolerance: Tolerance
@@ -336,6 +342,7 @@ class Measurement(Struct, frozen=True, tag="measurement", omit_defaults=True):
     largest: NotNegative
     own_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
     own_beyond: Annotated[int, msgspec.Meta(ge=0)] = 0
+    by_prefill: Tolerance | None = None
 
 
 class Comparison(Struct, frozen=True, tag="comparison", omit_defaults=True):

@@ -14,10 +14,15 @@ from verifier.records import Split, TokenLogprob
 SUSPECT = 2.0
 """Tolerances up to which a single token that is beyond one is only suspect: rounding has a tail, and a run is long."""
 
+FEWEST_SUSPECTS = 2
+FEWEST_NARROWED = 3
+"""Suspect tokens in one answer that are proof together. On a recorded sound pair, one of 11 answers that differ has a
+gap beyond 0.13 nat: two would then meet in one of 250, three in one of 8,000."""
+
 TIE = 1e-5
 """Nats. Logprobs of equal logits differ by no more than float32 rounding of the log-softmax (about 1e-6 at 16)."""
 
-Source = Literal["reference-run", "prefill", "one-token"]
+Source = Literal["reference-run", "prefill", "one-token", "decode"]
 
 
 def tied(top: Sequence[TokenLogprob]) -> tuple[int, ...]:
@@ -99,4 +104,15 @@ def beyond(split: Split) -> bool:
 
 def suspect(split: Split) -> bool:
     """Whether a token is beyond the tolerance by so little that one such alone proves nothing."""
-    return beyond(split) and not split.at_least and split.gap <= SUSPECT * split.tolerance
+    return beyond(split) and not split.at_least and split.gap <= max(SUSPECT * split.tolerance, split.doubt)
+
+
+def proof(splits: Sequence[Split]) -> list[Split]:
+    """The splits beyond the tolerance, where they prove a fault; none where too few of them are all suspect.
+
+    Two suspects are proof, but three are needed where a forced decode narrowed the tolerance (`Split.doubt`): it makes
+    the evidence finer, not the arithmetic of the verify step, so that rounding passes the tolerance more often.
+    """
+    found = [split for split in splits if beyond(split)]
+    fewest = FEWEST_NARROWED if any(split.doubt for split in found) else FEWEST_SUSPECTS
+    return [] if len(found) < fewest and all(map(suspect, found)) else found

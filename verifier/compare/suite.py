@@ -259,7 +259,7 @@ class Tally:
             by = f" (root mean square {measured.rms:.2g} nat)"
         return (
             f"{_answers(count)} of {self.total} {verb}, and the reference cannot judge them: its own decode and "
-            f"prefill disagree by more than rounding explains{by}. Does it score without its adapter, with a "
+            f"its scores disagree by more than rounding explains{by}. Does it score without its adapter, with a "
             "quantized KV cache, or with another model?"
         )
 
@@ -294,7 +294,8 @@ class Tally:
         else:
             head += f"the two tokens are within {self.widest:.2g} nat on the reference"
         if self.measurement is not None and self.measurement.samples:
-            head += f", which differs by up to {self.measurement.largest:.2g} nat between its own decode and prefill"
+            views = "prefill" if self.measurement.by_prefill is None else "forced decode"
+            head += f", which differs by up to {self.measurement.largest:.2g} nat between its own decode and {views}"
         tail = ": rounding, not a fault of speculation."
         if self.asked_twice and self.repeated == self.asked_twice:
             tail = ": speculation breaks ties another way than the reference, which repeats itself; it is not at fault."

@@ -14,6 +14,12 @@ FLOORS: dict[str, float] = {"float32": 0.01, "float16": 0.05, "bfloat16": 0.30}
 """Nats by activation dtype. In bfloat16, gaps up to 0.25 were seen to flip by rounding alone; the others have finer
 steps. Quantized weights keep the activations' floor: both sides have the same."""
 
+DECODE_FLOORS: dict[str, float] = {"float32": 0.01, "float16": 0.02, "bfloat16": 0.13}
+"""Nats by activation dtype, for evidence by forced decoding: one rounding step of a logit in [16, 32), where the
+largest logits of most models lie, rounded up (bfloat16 0.125, float16 0.0156). The reference's side of the gap is then
+exact, and only the rounding of the verify step is left. Float32 keeps its floor: its step says little of its kernels.
+"""
+
 CAP = 0.5
 """Nats. No measurement widens the tolerance beyond this."""
 
@@ -43,6 +49,11 @@ OWN_SHARE = 0.02
 FEWEST_OWN = 3
 """Share of its own tokens, and their number, that a reference may lay further than `CAP` behind the choice of its
 scores: a single broken token is that token's matter, many mean that scoring is done by another model than decoding."""
+
+LEAST_STEP = 1e-4
+STEP_SLACK = 1.04
+"""Nats below which two logits are equal, and the factor that lifts a rounding step over the noise of the log-softmax,
+as 0.13 is above 0.125."""
 
 MANTISSA_BITS = {"bfloat16": 7, "float16": 10, "float32": 23}
 STEPS = 2.0
@@ -98,6 +109,57 @@ def measured(reference: Fingerprint, changes: Sequence[float], deficits: Sequenc
         largest=round(largest, 5),
         own_tokens=len(deficits),
         own_beyond=beyond,
+    )
+
+
+def measured_by_decoding(
+    reference: Fingerprint,
+    changes: Sequence[float],
+    deficits: Sequence[float],
+    gaps: Sequence[float],
+    by_prefill: Tolerance,
+) -> Measurement | None:
+    """The tolerance of evidence by forced decoding, from how far the reference's decode is from its own forced decode.
+
+    Args:
+        changes: of the gap between the two most likely tokens, nats, signed, one per position.
+        deficits: how far the reference's own tokens lie behind the choice of the forced decode, nats.
+        gaps: between the two most likely tokens in the reference's own decode, nats, of narrow positions.
+        by_prefill: what holds for evidence by prefill. The result is never wider.
+
+    Returns:
+        ``None`` with fewer than `FULL_SAMPLE` positions, or under a quantized KV cache: what was learned of prefill
+        stands then. Else max(`DECODE_FLOORS`, the smallest gap that occurs, the spread as in `measured`).
+
+    The smallest gap that occurs is the rounding step of the logits where their dtype is coarse. No flip can be smaller,
+    so that a model whose logits lie above 32 is given its step of 0.25.
+    """
+    if len(changes) < FULL_SAMPLE or _text(reference.kv_dtype).startswith("fp8"):
+        return None
+    rms = math.sqrt(sum(change * change for change in changes) / len(changes))
+    largest = max(abs(change) for change in changes)
+    dtype = _text(reference.dtype).removeprefix("torch.")
+    known = dtype if dtype in DECODE_FLOORS else "bfloat16"
+    floor = DECODE_FLOORS[known]
+    step = min((gap for gap in gaps if gap > LEAST_STEP), default=0.0) * STEP_SLACK
+    spread = max(DEVIATIONS * rms * _upper(len(changes)), largest)
+    value = min(by_prefill.value, max(floor, step, spread))
+    count = f"{len(changes)} positions, decode against forced decode"
+    if spread >= value:
+        source = f"measured at {count}"
+    elif step >= value:
+        source = f"the rounding step of its logits; measured {spread:.2f} at {count}"
+    else:
+        unknown = "" if known == dtype else ", since the dtype is unknown"
+        source = f"floor of {known} for forced decoding{unknown}; measured {spread:.2f} at {count}"
+    return Measurement(
+        Tolerance(round(value, 4), source, "high" if known == dtype else "medium"),
+        samples=len(changes),
+        rms=round(rms, 5),
+        largest=round(largest, 5),
+        own_tokens=len(deficits),
+        own_beyond=sum(deficit > CAP for deficit in deficits),
+        by_prefill=by_prefill,
     )
 
 

@@ -12,13 +12,13 @@ from verifier.compare.case import Rule as Rule
 from verifier.compare.case import Ruling as Ruling
 from verifier.compare.case import first_difference as first_difference
 from verifier.compare.case import same_answer as same_answer
-from verifier.compare.evidence import beyond, suspect, within
+from verifier.compare.evidence import beyond, proof, within
 from verifier.compare.nearness import is_local, is_whole_again
 from verifier.compare.parts import left_in_text, moved, only_layout, same_parts
 from verifier.compare.self_consistency import REPLACEMENT, Contradiction, contradicted, length_of
 from verifier.compare.shaping import broken_promise, is_shifted, shaping
 from verifier.compare.text_evidence import only_change
-from verifier.records import Cause, Class, Completion, Fault, Split
+from verifier.records import Cause, Class, Completion, Fault
 
 
 def comparison_valid(case: Case) -> Ruling | None:
@@ -37,7 +37,7 @@ def comparison_valid(case: Case) -> Ruling | None:
     side: Fault = "speculation" if case.sent == counted[0] else "reference"
     who, count = ("speculative server", counted[1]) if side == "speculation" else ("reference", counted[0])
     head = f"Both servers were sent the same {case.sent} prompt tokens, but the {who} counts {count}: it"
-    if side == "speculation" and not case.neighbour and not _wrong(case):
+    if side == "speculation" and not case.neighbour and not proof(case.splits):
         return Ruling(
             "diverged", "prompt-differs", "undetermined", f"{head} answered another prompt, or counts them wrongly."
         )
@@ -138,7 +138,8 @@ def unreliable_reference(case: Case) -> Ruling | None:
         "near-lossless" if _is_small_change(case) else "diverged",
         "unreliable-reference",
         "reference",
-        "The reference's own decode and prefill disagree by more than rounding explains, so its scores prove nothing.",
+        "The reference's own decode and its scores of the same answers disagree by more than rounding explains, so "
+        "the scores prove nothing.",
     )
 
 
@@ -234,7 +235,7 @@ def cross_talk(case: Case) -> Ruling | None:
     """The speculative answer is the reference's answer to another prompt of the run."""
     if not case.neighbour or _is_cleared(case):
         return None
-    proven = bool(_wrong(case))
+    proven = bool(proof(case.splits))
     return Ruling(
         "diverged",
         "cross-talk",
@@ -244,25 +245,23 @@ def cross_talk(case: Case) -> Ruling | None:
     )
 
 
-def _wrong(case: Case) -> list[Split]:
-    """The splits beyond the tolerance, unless there is but one and that is only suspect."""
-    wrong = [split for split in case.splits if beyond(split)]
-    return [] if len(wrong) == 1 and suspect(wrong[0]) else wrong
-
-
 def wrong_token(case: Case) -> Ruling | None:
     """A token that the reference would not have picked, by more than arithmetic explains."""
-    wrong = _wrong(case)
+    wrong = proof(case.splits)
     if not wrong:
-        lone = next((split for split in case.splits if beyond(split)), None)
-        if lone is None:
+        doubtful = [split for split in case.splits if beyond(split)]
+        if not doubtful:
             return None
+        worst = max(doubtful, key=lambda split: split.gap)
+        many = "One token," if len(doubtful) == 1 else f"{len(doubtful)} tokens, the worst"
+        verb = "is" if len(doubtful) == 1 else "are up to"
         return Ruling(
             "diverged",
             "undetermined",
             "undetermined",
-            f"One token, at {lone.index}, is {lone.gap:.2f} nat behind the reference's choice: beyond the tolerance "
-            f"of {case.tolerance.value:.2f}, but by too little to be proof alone. Ask more prompts.",
+            f"{many} at {worst.index}, {verb} {worst.gap:.2f} nat behind the reference's choice: beyond the tolerance "
+            f"of {case.tolerance.value:.2f}{_by_decoding(case)}, but by too little to be proof alone. "
+            "Ask more prompts.",
         )
     worst = max(wrong, key=lambda split: split.gap)
     least = "at least " if worst.at_least else ""
@@ -280,8 +279,14 @@ def wrong_token(case: Case) -> Ruling | None:
         "wrong-token",
         "speculation",
         f"{many} beyond the tolerance of {case.tolerance.value:.2f} nat on the reference; the worst, at token "
-        f"{worst.index}, is {least}{worst.gap:.2f} nat behind its choice.",
+        f"{worst.index}, is {least}{worst.gap:.2f} nat behind its choice{_by_decoding(case)}.",
     )
+
+
+def _by_decoding(case: Case) -> str:
+    """Names the evidence where it is not the usual one, to be put behind what it says."""
+    is_decoded = any(split.source == "decode" for split in case.splits)
+    return ", by decoding the answer again on the reference" if is_decoded else ""
 
 
 def degenerated(case: Case) -> Ruling | None:
@@ -337,6 +342,7 @@ def rounding(case: Case) -> Ruling | None:
         how = "those that the reference itself prefers when it is asked again after the same prefix"
     else:
         how = f"near-ties of at most {widest:.2g} nat, within the tolerance of {case.tolerance.value:.2f}"
+    how += _by_decoding(case)
     where = "every split" if case.scored == "all" else "the only split, after which the answers are equal,"
     return Ruling(cls, "rounding", "none", f"At {where} the tokens are {how}.")
 

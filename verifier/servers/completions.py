@@ -198,7 +198,7 @@ def parse(reply: dict[str, Any], request: Request, url: str) -> Answer:
     notes = [defect] if defect else []
     if ids and counted is not None and counted != len(ids):
         notes.append(f"counts {counted} tokens but returned {len(ids)} ids")
-    top, doubts = fitting(_top_of(logprobs), ids, request.top_logprobs, _chosen_of(logprobs))
+    top, doubts = fitting(named_distributions(logprobs), ids, request.top_logprobs, chosen_logprobs(logprobs))
     tokens = None
     if request.top_logprobs and not ids:
         tokens, doubts = text_tokens(logprobs, text)
@@ -233,14 +233,14 @@ def _id_of_name(name: Any) -> int | None:
     return int(match[1]) if match else None
 
 
-def _chosen_of(logprobs: dict[str, Any]) -> list[float]:
+def chosen_logprobs(logprobs: dict[str, Any]) -> list[float]:
     values = logprobs.get("token_logprobs")
     if not isinstance(values, list):
         values = [entry.get("logprob") for entry in fields.mappings(logprobs.get("content"))]
     return [value for value in map(fields.number, values) if value is not None]
 
 
-def _top_of(logprobs: dict[str, Any]) -> Top | None:
+def named_distributions(logprobs: dict[str, Any]) -> Top | None:
     """Distributions keyed by id; ``None`` where they are keyed by text, since several tokens share one text."""
     legacy = logprobs.get("top_logprobs")
     if isinstance(legacy, list):

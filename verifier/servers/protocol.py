@@ -156,3 +156,18 @@ class TellsShaped(Protocol):
         Not on a speculative server.
         """
         ...
+
+
+@runtime_checkable
+class ForcesDecode(Protocol):
+    """A server that may decode a given answer token by token; whether it does is `Abilities.forced_decoding`."""
+
+    async def decode_given(
+        self, prompt: tuple[int, ...], answer: tuple[int, ...], top: int
+    ) -> tuple[Scored, ...] | None:
+        """Each token of ``answer`` in the plain model's distribution at the decode step that emits it.
+
+        ``None`` where the server decodes no given answers, whatever it said before: take `Server.score` then. Not on a
+        speculative server.
+        """
+        ...

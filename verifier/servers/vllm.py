@@ -45,6 +45,7 @@ from verifier.servers.names import model_name
 from verifier.servers.parameters import json_response
 from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
 from verifier.servers.tokenizing import Texts, conversation
+from verifier.servers.vllm_decoding import Forcing
 from verifier.servers.vocabulary import Vocabulary
 
 DRAFTS = "vllm:spec_decode_num_drafts_total"
@@ -66,6 +67,7 @@ class VLLM:
         self._ends: set[int] = set()
         self._listed: object = None
         self._asking = asyncio.Lock()
+        self._forcing = Forcing(http, self._sampling)
 
     @classmethod
     async def recognise(cls, http: Http) -> bool:
@@ -89,6 +91,7 @@ class VLLM:
             chat_template=None if chat_template is UNSET else chat_template is not None,
             detokenize=True,
             shaped_logprobs=_logprobs_mode(config).startswith("processed"),
+            forced_decoding=await self._forces(fingerprint, config, probe),
         )
         findings = [*_lossy(config), *_settings_findings(config), *no_ids(abilities, "vLLM 0.10.2")]
         if not probe:
@@ -120,6 +123,15 @@ class VLLM:
             if error.down:
                 raise
             return {}
+
+    async def _forces(self, fingerprint: Fingerprint, config: dict[str, Any], probe: dict[str, Any]) -> bool:
+        """Whether it decodes a given answer; asked only where that is sure to be of the plain model, undrafted."""
+        said = fields.integers(fields.first(probe.get("choices")).get("token_ids"))
+        if fingerprint.speculation is not None or _logprobs_mode(config) != RAW or not said:
+            return False
+        # The neighbour of what it said is in the vocabulary, and no more likely to follow than any other token.
+        unlikely = said[0] - 1 if said[0] else 1
+        return await self._forcing.find(fingerprint.version or None, said, unlikely)
 
     def _sampling(self, request: Request | None = None) -> dict[str, Any]:
         # A salt of its own keeps each request from reading what another one left in the prefix cache.
@@ -176,6 +188,15 @@ class VLLM:
         choice = fields.first(fields.mapping(await self.http.generate(COMPLETIONS, body)).get("choices"))
         scored = parse_prompt_logprobs(choice.get("prompt_logprobs"), ids, start, top, self.http.url)
         self.vocabulary.learn(token.id for position in scored for token in position.top)
+        return scored
+
+    async def decode_given(
+        self, prompt: tuple[int, ...], answer: tuple[int, ...], top: int
+    ) -> tuple[Scored, ...] | None:
+        await self._ready()
+        await self.vocabulary.check((*prompt, *answer), self.http.url)
+        scored = await self._forcing.decode(prompt, answer, top)
+        self.vocabulary.learn(token.id for position in scored or () for token in position.top)
         return scored
 
     async def pieces(self, ids: tuple[int, ...]) -> dict[int, str]:
