@@ -42,7 +42,9 @@ def test_sound_speculation_stays_near_lossless(compared: Any, name: str) -> None
     code, told, stored = compared(name)
     rows = told["comparisons"]
     assert {(row["cause"], row["fault"]) for row in rows} == {("none", "none"), ("rounding", "none")}
-    assert [row["cls"] for row in rows] == [one.cls for one in stored]
+    # Repetitive answers whose last words also occur elsewhere counted as near-lossless when these runs were made.
+    grew = {(one.cls, row["cls"]) for row, one in zip(rows, stored, strict=True) if one.cls != row["cls"]}
+    assert grew <= {("near-lossless", "diverged")}
     assert max(split["gap"] for row in rows for split in row.get("splits", ())) <= 0.125
     assert (code, told["verdict"]) == (0, "NEAR-LOSSLESS")
 

@@ -1,0 +1,126 @@
+"""Every method of speculation on a real model at every quantization: llama.cpp's servers and the lab model.
+
+Where the arithmetic is exact (F32, and Q8_0 on this model) every answer must be the same. Elsewhere near-ties may fall the
+other way, and nobody is at fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import to_gguf
+from verifier import demo, demo_models
+from verifier.cli import run
+from verifier.servers.launch import Process, embedded, embedded_command, free_port
+
+pytestmark = pytest.mark.real
+
+METHODS = ("mtp", "eagle3", "dflash", "draft", "ngram")
+EXACT = ("F32", "Q8_0")
+ROUNDED = ("Q6_K", "Q4_K_M")
+FEW = ("--prompts", "tasks", "--sample", "8", "--max-tokens", "48")
+
+Made = Callable[[str], Path]
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """The lab model at a quantization; those that are not packaged are made from the checkpoint once a session."""
+    folder = tmp_path_factory.mktemp("lab")
+    for kind in ("eagle3", "dflash"):
+        # Drafts are looked for beside the model.
+        (folder / f"lab-{kind}-Q8_0.gguf").symlink_to(demo_models.LAB_FOLDER / f"lab-{kind}-Q8_0.gguf")
+
+    def of(quantization: str) -> Path:
+        if quantization in demo_models.LAB_TYPES:
+            return demo_models.lab(quantization)
+        path = folder / f"lab-mtp-{quantization}.gguf"
+        return path if path.exists() else to_gguf.write_target(path, quantization)
+
+    return of
+
+
+@pytest.fixture
+def check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Check a pair that is started for it; gives the exit code and the JSON."""
+
+    def call(model: Path, kind: str, *options: str, slots: int = 1) -> tuple[int, Any]:
+        with demo.pair(model, kind, tmp_path, slots=slots) as pair:
+            words = ["check", "--spec", pair.spec_url, "--ref", pair.ref_url, *FEW, *options]
+            code = run([*words, "--out", str(tmp_path / "out"), "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    return call
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("quantization", EXACT)
+def test_answers_are_the_same_where_the_arithmetic_is_exact(
+    made: Made, check: Any, quantization: str, method: str
+) -> None:
+    code, told = check(made(quantization), method)
+    assert {row["cls"] for row in told["comparisons"]} == {"exact"}, told["summary"]["sentence"]
+    assert (code, told["verdict"]) == (0, "LOSSLESS")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("quantization", ROUNDED)
+def test_nobody_is_at_fault_where_near_ties_may_fall_the_other_way(
+    made: Made, check: Any, quantization: str, method: str
+) -> None:
+    code, told = check(made(quantization), method)
+    rows = told["comparisons"]
+    assert {(row["cause"], row["fault"]) for row in rows} <= {("none", "none"), ("rounding", "none")}, rows
+    assert told["summary"]["acceptance_length"] > 1
+    assert code == 0
+
+
+@pytest.mark.parametrize("quantization", [*EXACT, *ROUNDED])
+@pytest.mark.parametrize("prompts", ["tasks", "unicode", "endings"])
+def test_four_requests_at_once_blame_nobody(made: Made, check: Any, quantization: str, prompts: str) -> None:
+    code, told = check(made(quantization), "mtp", "--prompts", prompts, "--concurrency", "4", slots=4)
+    assert {row["fault"] for row in told["comparisons"]} <= {"none", "reference", "undetermined"}
+    assert told["summary"]["faults"].get("speculation", 0) == 0
+    if quantization in EXACT:
+        assert code == 0
+
+
+@pytest.mark.parametrize("length", [1.5, 3.0, 6.0])
+def test_drafts_that_are_accepted_at_random_are_lossy(
+    length: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = demo_models.lab()
+    port = free_port()
+    broken = [*embedded_command(model, str(port), kind="lossy"), "--synthetic-length", str(length)]
+    speculative = Process(broken, f"http://127.0.0.1:{port}", tmp_path / "spec.log")
+    with embedded(model, tmp_path / "ref.log") as ref, speculative as spec:
+        for server in (ref, spec):
+            asyncio.run(server.healthy(120, lambda _: None))
+        words = ["check", "--spec", spec.url, "--ref", ref.url, *FEW, "--out", str(tmp_path / "out"), "--json"]
+        assert run(words) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["verdict"] == "LOSSY"
+    assert told["summary"]["faults"].get("reference", 0) == 0
+
+
+def test_another_quantization_is_not_comparable_and_is_blamed_when_allowed(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (
+        demo.pair(made("Q8_0"), "none", tmp_path / "a") as one,
+        demo.pair(made("Q4_K_M"), "mtp", tmp_path / "b") as two,
+    ):
+        words = ["check", "--spec", two.spec_url, "--ref", one.ref_url, *FEW, "--out", str(tmp_path / "out"), "--json"]
+        assert run(words) == 3
+        assert json.loads(capsys.readouterr().out)["verdict"] == "INVALID"
+        allowed = [word for field in ("model", "quantization", "dtype") for word in ("--allow-mismatch", field)]
+        assert run([*words, *allowed, "--fresh"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["verdict"] == "LOSSY"
+    assert set(told["summary"]["causes"]) & {"wrong-token", "drift"}
