@@ -9,7 +9,7 @@ from itertools import repeat
 
 from msgspec import structs
 
-from verifier.compare.evidence import judge
+from verifier.compare.evidence import judge, proven, within
 from verifier.compare.penalties import Penalised, is_computable
 from verifier.compare.shaping import depends_on_start, is_penalised, plain, shaping
 from verifier.compare.tolerance import FULL_SAMPLE, deficit, gap_change, measured
@@ -30,7 +30,7 @@ from verifier.records import (
 )
 from verifier.servers.protocol import Server, TellsShaped
 from verifier.views import TOP, View
-from verifier.walking import walk
+from verifier.walking import Enough, never, walk
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ async def plain_view(server: Server, rendering: Rendering, view: View, answer: t
 
 async def teacher_force(
     server: Server, abilities: Abilities, prompt: Prompt, rendering: Rendering, spec: Completion, first: int,
-    tolerance: Tolerance,
+    tolerance: Tolerance, enough: Enough = never,
 ) -> Evidence:  # fmt: skip
     """Every token of the speculative answer from ``first`` on that the reference would not have picked itself.
 
@@ -68,6 +68,9 @@ async def teacher_force(
     after each disagreement, so the number of requests grows with the disagreements. Presence and frequency penalties
     are taken off the scores where the engine cannot be asked under them. No evidence where the prompt's parameters
     choose tokens in a way that can neither be computed nor asked for after a prefix.
+
+    Args:
+        enough: ends the evidence early where it grows request by request; it is then marked as proof.
 
     Raises:
         ServerError: when the reference does not answer.
@@ -83,7 +86,8 @@ async def teacher_force(
             return NO_EVIDENCE
         shaped = Penalised(prompt.parameters, rendering.bias, rendering.ids, spec.ids[:first])
         return await _by_prefill(server, rendering.ids, spec.ids, first, tolerance, shaped)
-    return Evidence(await walk(server, prompt, rendering, spec.ids, first, tolerance), "all")
+    splits, is_whole = await walk(server, prompt, rendering, spec.ids, first, tolerance, enough)
+    return Evidence(splits, "all" if is_whole else "proof")
 
 
 async def without_parameters(
@@ -91,13 +95,19 @@ async def without_parameters(
 ) -> tuple[Split, ...] | None:
     """Where the speculative answer leaves what the model says without the prompt's parameters; ``None`` if not known.
 
+    It may end at the first split that rounding does not explain: the answer is then not what the model says so.
+
     Raises:
         ServerError: when the reference does not answer.
     """
     bare = structs.replace(prompt, parameters=plain(prompt.parameters))
     unbiased = structs.replace(rendering, bias={})
-    evidence = await teacher_force(server, abilities, bare, unbiased, spec, 0, tolerance)
-    return evidence.splits if evidence.scored == "all" else None
+    evidence = await teacher_force(server, abilities, bare, unbiased, spec, 0, tolerance, _is_unexplained)
+    return evidence.splits if evidence.scored in {"all", "proof"} else None
+
+
+def _is_unexplained(splits: Sequence[Split]) -> bool:
+    return not all(map(within, splits))
 
 
 async def _by_prefill(
@@ -126,18 +136,22 @@ async def _by_prefill(
 def recorded_evidence(recorded: Run, store: Run, spec: Completion, first: int, tolerance: Tolerance) -> Evidence:
     """What another run scored of the same speculative answer against the same answer of the reference, to its end.
 
-    None where that run has other answers, or did not score the whole of this one.
+    None where that run has other answers, or did not score the whole of this one. What was scored up to a proof counts
+    while it proves the answer wrong by this ``tolerance`` too.
     """
     comparison = recorded.comparison(spec.prompt_id)
-    if comparison is None or comparison.scored != "all":
+    if comparison is None or comparison.scored not in {"all", "proof"}:
         return NO_EVIDENCE
     arms: tuple[tuple[Arm, Completion | None], ...] = (("ref", store.completion("ref", spec.prompt_id)), ("spec", spec))
     for arm, own in arms:
         theirs = recorded.completion(arm, spec.prompt_id)
         if own is None or theirs is None or own.ids is None or own.ids != theirs.ids:
             return NO_EVIDENCE
-    splits = (structs.replace(split, tolerance=tolerance.value) for split in comparison.splits)
-    return Evidence(tuple(split for split in splits if split.index >= first), "all")
+    again = (structs.replace(split, tolerance=tolerance.value) for split in comparison.splits)
+    splits = tuple(split for split in again if split.index >= first)
+    if comparison.scored == "proof" and not proven(splits):
+        return NO_EVIDENCE
+    return Evidence(splits, comparison.scored)
 
 
 def merged(first: Split | None, walked: Evidence) -> Evidence:

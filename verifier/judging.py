@@ -10,7 +10,7 @@ from typing import TypeVar
 from verifier.background import Background
 from verifier.compare.alignment import Answer, align
 from verifier.compare.degeneration import degeneration
-from verifier.compare.evidence import within
+from verifier.compare.evidence import proven, within
 from verifier.compare.fingerprints import LOSSY_SWITCH
 from verifier.compare.self_consistency import ENDS_IN_IDS, Contradiction, Terms, contradictions
 from verifier.compare.shaping import shaping
@@ -55,6 +55,7 @@ from verifier.records import (
 )
 from verifier.servers.protocol import Server
 from verifier.views import View, from_probed_run
+from verifier.walking import Enough, never
 
 T = TypeVar("T")
 
@@ -185,7 +186,7 @@ class Judge:
         seen = from_probed_run(ref, probed, spec, first, tolerance, shaped=shaped) if probed else None
         rendering, before = self.store.rendering(prompt.id), (ref.ids or ())[:first]
         at_first = seen.under(prompt, rendering, before) if seen and rendering else None
-        evidence = merged(at_first, await self._asked_reference(prompt, spec, first))
+        evidence = merged(at_first, await self._asked_reference(prompt, spec, first, self._enough(at_first)))
         if not shaping(prompt.parameters):
             return evidence
         explained = all(map(within, evidence.splits))
@@ -198,6 +199,12 @@ class Judge:
             bare = await self._asked_without_parameters(prompt, spec)
             evidence = replace(evidence, moved=is_moved, without_parameters=bare)
         return evidence
+
+    def _enough(self, at_first: Split | None) -> Enough:
+        """Where scoring may stop: once the answer is proven wrong, with what is known of the first split already."""
+        if self.plan.score == "all":
+            return never
+        return lambda splits: proven(merged(at_first, Evidence(tuple(splits), "proof")).splits)
 
     async def _text_evidence(self, prompt: Prompt, ref: Completion, spec: Completion) -> Evidence:
         """The first difference in a pass of the reference whose logprobs are keyed by text, where there is one."""
@@ -217,10 +224,10 @@ class Judge:
 
         return await self._asked(prompt, ask) or False
 
-    async def _asked_reference(self, prompt: Prompt, spec: Completion, first: int) -> Evidence:
+    async def _asked_reference(self, prompt: Prompt, spec: Completion, first: int, enough: Enough = never) -> Evidence:
         async def ask(server: Server, abilities: Abilities, rendering: Rendering) -> Evidence:
             tolerance = await self.tolerance()
-            return await teacher_force(server, abilities, prompt, rendering, spec, first, tolerance)
+            return await teacher_force(server, abilities, prompt, rendering, spec, first, tolerance, enough)
 
         if self.reference is None and self.recorded is not None:
             return recorded_evidence(self.recorded, self.store, spec, first, await self.tolerance())
@@ -420,7 +427,9 @@ def asked_text(prompt: Prompt) -> str:
 
 def is_open(run: Run, comparison: Comparison) -> bool:
     """Whether a verdict could become better founded by asking the reference."""
-    if comparison.cls in {"exact", "error"} or comparison.scored == "all" or comparison.fault == "comparison":
+    if comparison.cls in {"exact", "error"} or comparison.scored in {"proof", "all"}:
+        return False
+    if comparison.fault == "comparison":
         return False
     return run.completion("spec", comparison.prompt_id) is not None
 

@@ -54,8 +54,9 @@ Finish = Literal["eos", "stop", "length", "abort", "unknown"]
 """Why an answer ended: the model's own end token, a stop string or stop id of the request, max_tokens, the server."""
 Unit = Literal["token", "grapheme"]
 ReconvergenceKind = Literal["none", "transient", "tail-sync"]
-Scored = Literal["none", "first", "all"]
-"""How much of a speculative answer the reference was asked about: nothing, its first split, or all of it."""
+Scored = Literal["none", "first", "proof", "all"]
+"""How much of a speculative answer the reference was asked about: nothing, its first split, all up to the token that
+proved it wrong, or all of it."""
 SuiteVerdict = Literal["INVALID", "LOSSY", "INCONCLUSIVE", "NEAR-LOSSLESS", "LOSSLESS"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from msgspec import structs
 
 from verifier.compare.evidence import beyond, judge
@@ -14,19 +16,32 @@ FIRST_BLOCK = 16
 LARGEST_BLOCK = 128
 """Tokens that the reference regenerates at a time. It doubles while reference and answer agree."""
 
-MOST_SPLITS = 32
-"""Disagreements after which an answer needs no more evidence: rounding does not flip so many tokens of one answer."""
+Enough = Callable[[Sequence[Split]], bool]
+"""Whether the splits found so far settle what was asked, so that the rest need not be scored."""
+
+
+def never(splits: Sequence[Split]) -> bool:
+    """Score to the end, whatever is found."""
+    del splits
+    return False
 
 
 async def walk(
-    server: Server, prompt: Prompt, rendering: Rendering, answer: tuple[int, ...], first: int, tolerance: Tolerance
-) -> tuple[Split, ...]:
+    server: Server, prompt: Prompt, rendering: Rendering, answer: tuple[int, ...], first: int, tolerance: Tolerance,
+    enough: Enough = never,
+) -> tuple[tuple[Split, ...], bool]:  # fmt: skip
     """Where the reference, going on from each prefix of ``answer`` from token ``first`` on, takes another token.
+
+    Args:
+        enough: ends the walk early.
+
+    Returns:
+        The splits in order, and whether the walk reached the end of the answer.
 
     Raises:
         ServerError: when the reference does not answer.
     """
-    return await _Walk(server, prompt, rendering, answer, first, tolerance).splits()
+    return await _Walk(server, prompt, rendering, answer, first, tolerance).splits(enough)
 
 
 class _Walk:
@@ -46,10 +61,10 @@ class _Walk:
         self._first = first
         self._tolerance = tolerance.value
 
-    async def splits(self) -> tuple[Split, ...]:
+    async def splits(self, enough: Enough) -> tuple[tuple[Split, ...], bool]:
         splits: list[Split] = []
         at, block = self._first, FIRST_BLOCK
-        while at < len(self._answer) and len(splits) < MOST_SPLITS:
+        while at < len(self._answer):
             # The logprobs of an answer may be the plain model's, which do not always tell why it picked its tokens.
             asked = self._after(at, min(block, len(self._answer) - at), 0 if self._shaped else TOP)
             found = await self._server.generate(asked)
@@ -65,8 +80,10 @@ class _Walk:
             picked = ids[agreed] if agreed < len(ids) else top[0].id
             if picked != self._answer[place]:
                 splits.append(await self._judged(place, picked, top))
+                if enough(splits):
+                    return tuple(splits), place + 1 == len(self._answer)
             at, block = place + 1, FIRST_BLOCK
-        return tuple(splits)
+        return tuple(splits), True
 
     async def _judged(self, place: int, picked: int, top: tuple[TokenLogprob, ...]) -> Split:
         split = self._split(place, picked, top)

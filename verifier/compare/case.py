@@ -16,8 +16,8 @@ from verifier.records import Alignment, Cause, Class, Completion, Fault, Prompt,
 class Case:
     """Everything that is known about one prompt.
 
-    ``scored`` says how much of the speculative answer the reference was asked about: nothing, its first split only,
-    or all of it. ``ref_again`` are further passes of the reference over the same prompt.
+    ``scored`` says how much of the speculative answer the reference was asked about: see `records.Scored`.
+    ``ref_again`` are further passes of the reference over the same prompt.
     """
 
     prompt: Prompt

@@ -100,3 +100,14 @@ def beyond(split: Split) -> bool:
 def suspect(split: Split) -> bool:
     """Whether a token is beyond the tolerance by so little that one such alone proves nothing."""
     return beyond(split) and not split.at_least and split.gap <= SUSPECT * split.tolerance
+
+
+def beyond_doubt(splits: Sequence[Split]) -> list[Split]:
+    """The splits beyond the tolerance, unless there is only one and it is merely suspect."""
+    wrong = [split for split in splits if beyond(split)]
+    return [] if len(wrong) == 1 and suspect(wrong[0]) else wrong
+
+
+def proven(splits: Sequence[Split]) -> bool:
+    """Whether these splits prove an answer wrong. Splits that are added to them cannot take that back."""
+    return bool(beyond_doubt(splits))

@@ -93,7 +93,7 @@ class Tally:
         if comparison.cls not in {"exact", "error"}:
             self.causes[comparison.cause] += 1
             self.faults[comparison.fault] += 1
-            self.open_unscored += comparison.fault == "undetermined" and comparison.scored != "all"
+            self.open_unscored += comparison.fault == "undetermined" and comparison.scored in {"none", "first"}
             if comparison.fault == "speculation":
                 self.blamed[comparison.cause] += 1
                 self.blamed_text += ref is None or spec is None or ref.text != spec.text

@@ -12,13 +12,13 @@ from verifier.compare.case import Rule as Rule
 from verifier.compare.case import Ruling as Ruling
 from verifier.compare.case import first_difference as first_difference
 from verifier.compare.case import same_answer as same_answer
-from verifier.compare.evidence import beyond, suspect, within
+from verifier.compare.evidence import beyond, beyond_doubt, within
 from verifier.compare.nearness import is_local, is_whole_again
 from verifier.compare.parts import left_in_text, moved, only_layout, same_parts
 from verifier.compare.self_consistency import REPLACEMENT, Contradiction, contradicted, length_of
 from verifier.compare.shaping import broken_promise, is_shifted, shaping
 from verifier.compare.text_evidence import only_change
-from verifier.records import Cause, Class, Completion, Fault, Split
+from verifier.records import Cause, Class, Completion, Fault
 
 
 def comparison_valid(case: Case) -> Ruling | None:
@@ -37,7 +37,7 @@ def comparison_valid(case: Case) -> Ruling | None:
     side: Fault = "speculation" if case.sent == counted[0] else "reference"
     who, count = ("speculative server", counted[1]) if side == "speculation" else ("reference", counted[0])
     head = f"Both servers were sent the same {case.sent} prompt tokens, but the {who} counts {count}: it"
-    if side == "speculation" and not case.neighbour and not _wrong(case):
+    if side == "speculation" and not case.neighbour and not beyond_doubt(case.splits):
         return Ruling(
             "diverged", "prompt-differs", "undetermined", f"{head} answered another prompt, or counts them wrongly."
         )
@@ -234,7 +234,7 @@ def cross_talk(case: Case) -> Ruling | None:
     """The speculative answer is the reference's answer to another prompt of the run."""
     if not case.neighbour or _is_cleared(case):
         return None
-    proven = bool(_wrong(case))
+    proven = bool(beyond_doubt(case.splits))
     return Ruling(
         "diverged",
         "cross-talk",
@@ -244,15 +244,9 @@ def cross_talk(case: Case) -> Ruling | None:
     )
 
 
-def _wrong(case: Case) -> list[Split]:
-    """The splits beyond the tolerance, unless there is but one and that is only suspect."""
-    wrong = [split for split in case.splits if beyond(split)]
-    return [] if len(wrong) == 1 and suspect(wrong[0]) else wrong
-
-
 def wrong_token(case: Case) -> Ruling | None:
     """A token that the reference would not have picked, by more than arithmetic explains."""
-    wrong = _wrong(case)
+    wrong = beyond_doubt(case.splits)
     if not wrong:
         lone = next((split for split in case.splits if beyond(split)), None)
         if lone is None:
@@ -267,20 +261,21 @@ def wrong_token(case: Case) -> Ruling | None:
     worst = max(wrong, key=lambda split: split.gap)
     least = "at least " if worst.at_least else ""
     many = f"{len(wrong)} tokens are" if len(wrong) > 1 else "One token is"
+    rest = " That is proof, so the rest was not scored." if case.scored == "proof" else ""
     if case.relaxed:
         return Ruling(
             "diverged",
             "relaxed-acceptance",
             "speculation",
             f"{many} not what the reference would have picked (worst gap {least}{worst.gap:.2f} nat), and the server "
-            "is set to accept such tokens.",
+            f"is set to accept such tokens.{rest}",
         )
     return Ruling(
         "diverged",
         "wrong-token",
         "speculation",
         f"{many} beyond the tolerance of {case.tolerance.value:.2f} nat on the reference; the worst, at token "
-        f"{worst.index}, is {least}{worst.gap:.2f} nat behind its choice.",
+        f"{worst.index}, is {least}{worst.gap:.2f} nat behind its choice.{rest}",
     )
 
 
