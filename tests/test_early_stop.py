@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -123,7 +124,7 @@ def test_a_broken_answer_under_parameters_costs_few_requests_too(checked: Any, p
 class Tied:
     """A reference that always picks token 1, with token 2 close behind and everything else far away."""
 
-    http = None
+    http = SimpleNamespace(url="http://x")
     top = (TokenLogprob(1, -0.7), TokenLogprob(2, -0.75), TokenLogprob(3, -9.0))
 
     async def generate(self, request: Request) -> Answer:

@@ -28,6 +28,7 @@ from verifier.records import (
     TokenLogprob,
     Tolerance,
 )
+from verifier.servers.logprobs import believable
 from verifier.servers.protocol import Server, TellsShaped
 from verifier.views import TOP, View
 from verifier.walking import Enough, never, walk
@@ -55,7 +56,8 @@ async def plain_view(server: Server, rendering: Rendering, view: View, answer: t
     Raises:
         ServerError: when the reference does not answer.
     """
-    return View(view.split, await server.next_token((rendering.ids or ()) + answer, TOP), shaped=False)
+    top = await server.next_token((rendering.ids or ()) + answer, TOP)
+    return View(view.split, believable(top, server.http.url), shaped=False)
 
 
 async def teacher_force(
@@ -119,7 +121,8 @@ async def _by_prefill(
     splits = []
     for index, token in enumerate(scored, first):
         top = token.top or ()
-        if not top:
+        if len(top) < 2:
+            # A token listed by itself would always be the most likely one.
             raise ServerError("no-logprobs", f"{server.http.url} scored a token without its alternatives.")
         if all(entry.id != token.id for entry in top):
             top = (*top, TokenLogprob(token.id, token.logprob))
@@ -277,7 +280,7 @@ async def _by_token_of_own(server: Server, run: Run, prompt_ids: Sequence[str], 
         assert completion is not None and completion.ids is not None and completion.top is not None  # noqa: S101
         if rendering is None or rendering.ids is None:
             continue
-        again = await server.next_token(rendering.ids + completion.ids[:index], TOP)
+        again = believable(await server.next_token(rendering.ids + completion.ids[:index], TOP), server.http.url)
         samples.add(completion.ids[index], completion.top[index], again, plain=not _is_shaped(run, prompt_id))
 
 

@@ -50,6 +50,7 @@ from verifier.records import (
     Measurement,
     Prompt,
     Rendering,
+    SpeculationSettings,
     Split,
     Tolerance,
 )
@@ -72,6 +73,11 @@ class Shown:
 
 NOTHING_SHOWN = Shown()
 
+NO_JUDGE = (
+    "The reference speculates, so its log-probabilities are not used as evidence: a server that verifies drafts can "
+    "return wrong ones. Start it without speculation to have differences explained."
+)
+
 
 @dataclass
 class Judge:
@@ -90,6 +96,7 @@ class Judge:
     wait: Callable[[str], None] = lambda reason: None
     """Told of what makes people wait, in a sentence."""
     _measured: bool = False
+    _warned: bool = False
     _background: Background | None = None
 
     def at_once(self, prompt: Prompt) -> Comparison | None:
@@ -156,6 +163,8 @@ class Judge:
         probed = self.plan.ref_runs - 1
         if self.store.measurement is not None or self.reference is None or server is None:
             return self.store.measurement
+        if isinstance(server.fingerprint.speculation, SpeculationSettings):
+            return None
         self.wait("Measuring how far the reference's own decode and prefill are apart.")
         try:
             measurement = await measure(self.reference, server, self.store, probed)
@@ -178,7 +187,20 @@ class Judge:
         runs = [job.run for job in self.plan.passes("ref")[1:]]
         return [again for run in runs if (again := self.store.completion("ref", prompt_id, run)) is not None]
 
+    def _speculates(self, prompt_id: str) -> bool:
+        """Whether the reference drafts, so that its logprobs are no evidence: engines return wrong ones then."""
+        server, ref = self.store.servers.get("ref"), self.store.completion("ref", prompt_id)
+        answers = [*([ref] if ref else []), *self._again(prompt_id)]
+        found = server is not None and isinstance(server.fingerprint.speculation, SpeculationSettings)
+        found = found or any(answer.speculation and answer.speculation.drafted for answer in answers)
+        if found and not self._warned:
+            self._warned = True
+            self.note(Finding("no-evidence", NO_JUDGE, "warning", arm="ref"))
+        return found
+
     async def _evidence(self, prompt: Prompt, ref: Completion, spec: Completion, first: int) -> Evidence:
+        if self._speculates(prompt.id):
+            return NO_EVIDENCE
         tolerance = await self.tolerance()
         probed = next((again for again in self._again(prompt.id) if again.top is not None), None)
         server = self.store.servers.get("ref")
@@ -208,6 +230,8 @@ class Judge:
 
     async def _text_evidence(self, prompt: Prompt, ref: Completion, spec: Completion) -> Evidence:
         """The first difference in a pass of the reference whose logprobs are keyed by text, where there is one."""
+        if self._speculates(prompt.id):
+            return NO_EVIDENCE
         if shaping(prompt.parameters):
             # Such logprobs may be from before or after the parameters, and without ids they cannot be corrected.
             return NO_EVIDENCE
@@ -242,7 +266,7 @@ class Judge:
     async def _asked(self, prompt: Prompt, ask: Callable[[Server, Abilities, Rendering], Awaitable[T]]) -> T | None:
         """What the reference says to a question; ``None`` where there is none to ask, or it does not answer."""
         rendering, server = self.store.rendering(prompt.id), self.store.servers.get("ref")
-        if self.reference is None or rendering is None or server is None:
+        if self.reference is None or rendering is None or server is None or self._speculates(prompt.id):
             return None
         try:
             return await ask(self.reference, server.abilities, rendering)

@@ -9,6 +9,7 @@ from msgspec import structs
 from verifier.compare.evidence import beyond, judge
 from verifier.compare.shaping import shaping
 from verifier.records import Prompt, Rendering, Split, TokenLogprob, Tolerance
+from verifier.servers.logprobs import believable, doubtful
 from verifier.servers.protocol import Request, Server, TellsShaped
 from verifier.views import TOP, View
 
@@ -74,7 +75,7 @@ class _Walk:
                 at, block = at + agreed, min(2 * block, LARGEST_BLOCK)
                 continue
             place = at + agreed
-            top = found.top[agreed] if found.top and agreed < len(found.top) else ()
+            top = found.top[agreed] if found.top and agreed < len(found.top) and not doubtful(found.top) else ()
             top = top or await self._distribution(place)
             # An answer that ended here does not always carry its end token; the distribution does.
             picked = ids[agreed] if agreed < len(ids) else top[0].id
@@ -102,8 +103,10 @@ class _Walk:
 
     async def _distribution(self, place: int) -> tuple[TokenLogprob, ...]:
         if self._shaped and isinstance(self._server, TellsShaped):
-            return await self._server.shaped_token(self._after(place, 1, 0), TOP)
-        return await self._server.next_token(self._ids_before(place), TOP)
+            top = await self._server.shaped_token(self._after(place, 1, 0), TOP)
+        else:
+            top = await self._server.next_token(self._ids_before(place), TOP)
+        return believable(top, self._server.http.url)
 
     def _after(self, place: int, most: int, top: int) -> Request:
         ids = self._ids_before(place)
