@@ -60,6 +60,24 @@ async def plain_view(server: Server, rendering: Rendering, view: View, answer: t
     return View(view.split, believable(top, server.http.url), shaped=False)
 
 
+async def first_split(
+    server: Server, prompt: Prompt, rendering: Rendering, ref: Completion, spec: Completion, first: int,
+    tolerance: Tolerance,
+) -> Split | None:  # fmt: skip
+    """The evidence at token ``first``, by one fresh prefill; ``None`` where the speculative answer ended there.
+
+    Raises:
+        ServerError: when the reference does not answer.
+    """
+    if spec.ids is None or rendering.ids is None or first >= len(spec.ids):
+        return None
+    before = spec.ids[:first]
+    top = believable(await server.next_token(rendering.ids + before, TOP), server.http.url)
+    chosen = ref.ids[first] if ref.ids is not None and first < len(ref.ids) else top[0].id
+    split = judge(first, chosen, spec.ids[first], top, tolerance.value, "one-token")
+    return View(split, top, shaped=False).under(prompt, rendering, before)
+
+
 async def teacher_force(
     server: Server, abilities: Abilities, prompt: Prompt, rendering: Rendering, spec: Completion, first: int,
     tolerance: Tolerance, enough: Enough = never,

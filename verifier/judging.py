@@ -13,7 +13,7 @@ from verifier.compare.degeneration import degeneration
 from verifier.compare.evidence import proven, within
 from verifier.compare.fingerprints import LOSSY_SWITCH
 from verifier.compare.self_consistency import ENDS_IN_IDS, Contradiction, Terms, contradictions
-from verifier.compare.shaping import shaping
+from verifier.compare.shaping import is_shifted, shaping
 from verifier.compare.speed import acceptance_length, decode_speed
 from verifier.compare.structure import structure
 from verifier.compare.text_evidence import split_by_text
@@ -23,6 +23,7 @@ from verifier.errors import ServerError
 from verifier.evidence import (
     NO_EVIDENCE,
     Evidence,
+    first_split,
     measure,
     merged,
     plain_view,
@@ -39,6 +40,7 @@ from verifier.notes import (
     notes_on_parts,
     notes_on_usage,
 )
+from verifier.pairs import Pairs
 from verifier.plan import Plan
 from verifier.records import (
     Abilities,
@@ -98,6 +100,7 @@ class Judge:
     _measured: bool = False
     _warned: bool = False
     _background: Background | None = None
+    _pairs: Pairs | None = None
 
     def at_once(self, prompt: Prompt) -> Comparison | None:
         """The verdict where it needs no evidence because both answers are there and equal, else ``None``."""
@@ -209,6 +212,8 @@ class Judge:
         rendering, before = self.store.rendering(prompt.id), (ref.ids or ())[:first]
         at_first = seen.under(prompt, rendering, before) if seen and rendering else None
         evidence = merged(at_first, await self._asked_reference(prompt, spec, first, self._enough(at_first)))
+        if not evidence.splits and evidence.scored == "none" and self._misapplied(prompt):
+            evidence = await self._asked_first(prompt, ref, spec, first) or evidence
         if not shaping(prompt.parameters):
             return evidence
         explained = all(map(within, evidence.splits))
@@ -221,6 +226,21 @@ class Judge:
             bare = await self._asked_without_parameters(prompt, spec)
             evidence = replace(evidence, moved=is_moved, without_parameters=bare)
         return evidence
+
+    def _misapplied(self, prompt: Prompt) -> tuple[str, ...]:
+        if self._pairs is None:
+            self._pairs = Pairs.of(self.plan.prompts)
+        return self._pairs.misapplied(self.store, prompt)
+
+    async def _asked_first(self, prompt: Prompt, ref: Completion, spec: Completion, first: int) -> Evidence | None:
+        """The first split alone, under parameters that only forbid tokens: those that are left keep their distance."""
+
+        async def ask(server: Server, abilities: Abilities, rendering: Rendering) -> Evidence | None:
+            del abilities
+            split = await first_split(server, prompt, rendering, ref, spec, first, await self.tolerance())
+            return None if split is None else Evidence((split,), "first")
+
+        return None if is_shifted(prompt.parameters) else await self._asked(prompt, ask)
 
     def _enough(self, at_first: Split | None) -> Enough:
         """Where scoring may stop: once the answer is proven wrong, with what is known of the first split already."""
@@ -381,6 +401,7 @@ class Judge:
             bias=bias,
             moved=evidence.moved,
             without_parameters=evidence.without_parameters,
+            misapplied=self._misapplied(prompt) if differs else (),
             same_engine=len({record.fingerprint.engine for record in self.store.servers.values()}) == 1,
         )
         ruling = decide(case)

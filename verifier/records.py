@@ -38,6 +38,7 @@ Cause = Literal[
     "stream",
     "stop-handling",
     "parameter-ignored",
+    "parameter-misapplied",
     "rounding",
     "wrong-token",
     "degeneration",

@@ -53,6 +53,9 @@ class Case:
     """Splits of the whole speculative answer from what the model says without parameters; ``None`` if not asked, which
     is done where a parameter moved the reference or the answer is wrong with them."""
     same_engine: bool = True
+    misapplied: tuple[str, ...] = ()
+    """Parameters that changed the speculative answer only: the reference gives its answer without them too, and so does
+    the speculative server. Known where the run holds the same prompt without them."""
 
     @property
     def same_ids(self) -> bool | None:

@@ -211,7 +211,9 @@ def parameter_ignored(case: Case) -> Ruling | None:
     """
     parameters = case.prompt.parameters
     names = " and ".join(shaping(parameters))
-    if case.without_parameters is not None and all(map(within, case.without_parameters)):
+    # Where the parameter changes nothing, the model's own answer without it is no sign that it was ignored.
+    bare = None if case.misapplied else case.without_parameters
+    if bare is not None and all(map(within, bare)):
         return Ruling(
             "diverged",
             "parameter-ignored",
@@ -227,6 +229,48 @@ def parameter_ignored(case: Case) -> Ruling | None:
         "speculation",
         f"The speculative server took a token that the model prefers and {names} forbids: the reference did not take "
         "it.",
+    )
+
+
+def parameter_misapplied(case: Case) -> Ruling | None:
+    """A parameter changes nothing on the reference and nothing is wrong without it, but with it the answer is broken.
+
+    It has one name, whether it shows as a wrong token, as a wrong end or by a gap that would only be suspect alone.
+    """
+    if not case.misapplied or case.relaxed or case.neighbour or _is_cleared(case):
+        return None
+    wrong = [split for split in case.splits if beyond(split)]
+    ending = stop_handling(case)
+    if wrong:
+        worst = max(wrong, key=lambda split: split.gap)
+        least = "at least " if worst.at_least else ""
+        what = f"token {worst.index} is {least}{worst.gap:.2f} nat behind the reference's choice"
+    elif ending is not None and ending.fault == "speculation":
+        what = f"it ends differently: {_ends(case)}"
+    else:
+        return None
+    return Ruling("diverged", "parameter-misapplied", "speculation", f"{_only_under_speculation(case)}: {what}.")
+
+
+def misapplied_without_evidence(case: Case) -> Ruling | None:
+    """The same by the answers alone, which a near-tie can do as well: not where one is known to."""
+    if not case.misapplied or case.repeats is False or case.scored == "all" or any(map(within, case.splits)):
+        return None
+    if (broken := degenerated(case)) is not None and broken.fault == "speculation":
+        return None
+    return Ruling(
+        "near-lossless" if _is_near(case) else "diverged",
+        "parameter-misapplied",
+        "undetermined",
+        f"{_only_under_speculation(case)}. There is no evidence that rules out a near-tie.",
+    )
+
+
+def _only_under_speculation(case: Case) -> str:
+    names = " and ".join(case.misapplied)
+    return (
+        f"With and without {names} the reference gives the same answer, and the speculative server gives it without; "
+        f"with {names} its answer differs"
     )
 
 
@@ -408,10 +452,12 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("parameter-broken", parameter_broken),
     ("own-word", own_word),
     ("unreliable-reference", unreliable_reference),
+    ("parameter-misapplied", parameter_misapplied),
     ("parameter-ignored", parameter_ignored),
     ("stop-handling", stop_handling),
     ("cross-talk", cross_talk),
     ("wrong-token", wrong_token),
+    ("parameter-misapplied", misapplied_without_evidence),
     ("degeneration", degenerated),
     ("far-by-text", far_by_text),
     ("rounding", rounding),
