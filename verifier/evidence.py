@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import repeat
+from dataclasses import dataclass
 
 from msgspec import structs
 
 from verifier.compare.evidence import judge, proven, within
 from verifier.compare.penalties import Penalised, is_computable
 from verifier.compare.shaping import depends_on_start, is_penalised, plain, shaping
-from verifier.compare.tolerance import FULL_SAMPLE, deficit, gap_change, measured
 from verifier.errors import ServerError
 from verifier.golden import Run
 from verifier.records import (
     Abilities,
     Arm,
     Completion,
-    Measurement,
     Prompt,
     Rendering,
     Scored,
-    ServerRecord,
     Split,
     TokenLogprob,
     Tolerance,
@@ -204,109 +199,3 @@ def _overruled(first: Split) -> Split:
         source="one-token",
         rank=1,
     )
-
-
-EARLY = 64
-"""Tokens of an answer among which single positions are measured: each costs a prefill of everything before it."""
-
-NARROW = 2.0
-"""Nats. Positions where the two most likely tokens are no further apart are measured: there rounding can decide."""
-
-MOST_SCORED = 8
-"""Answers that are scored by prefill to measure the tolerance; a few thousand positions say enough."""
-
-
-@dataclass
-class _Samples:
-    """What two views of the reference's own answers differ by: see `tolerance.measured`."""
-
-    changes: list[float] = field(default_factory=list)
-    deficits: list[float] = field(default_factory=list)
-
-    def add(self, token: int, decode: Sequence[TokenLogprob], again: Sequence[TokenLogprob], *, plain: bool) -> None:
-        """One position: the token that was picked, and both distributions; ``decode`` is empty where it is not known.
-
-        Args:
-            plain: whether nothing but the model chose the token.
-        """
-        change = gap_change(decode, again) if decode and _is_narrow(decode) else None
-        if change is not None:
-            self.changes.append(change)
-        if plain:
-            self.deficits.append(deficit(token, again))
-
-
-async def measure(server: Server, record: ServerRecord, run: Run, probed: int) -> Measurement | None:
-    """How far the reference's decode and prefill are apart, from its own answers.
-
-    By prefill of whole answers where the server can score; otherwise one token at a time at `FULL_SAMPLE` positions,
-    the narrowest gap of each answer first.
-
-    Args:
-        probed: the last pass of the reference. Where that has no logprobs, its tokens are still held against a prefill.
-
-    Raises:
-        ServerError: when the reference does not answer.
-    """
-    shaped = record.abilities.shaped_logprobs
-    prompt_ids = [name for name in run.prompt_ids() if not (shaped and _is_shaped(run, name))]
-    samples = _Samples()
-    if record.abilities.scoring == "prefill":
-        await _by_prefill_of_own(server, run, prompt_ids, probed, samples)
-    elif record.abilities.scoring == "one-token":
-        await _by_token_of_own(server, run, prompt_ids, probed, samples)
-    return measured(record.fingerprint, samples.changes, samples.deficits)
-
-
-def _is_shaped(run: Run, prompt_id: str) -> bool:
-    """Whether a decode with logprobs of what parameters left could not be held against a prefill, which has none."""
-    rendering = run.rendering(prompt_id)
-    return rendering is not None and rendering.prompt is not None and bool(shaping(rendering.prompt.parameters))
-
-
-async def _by_prefill_of_own(
-    server: Server, run: Run, prompt_ids: Sequence[str], probed: int, samples: _Samples
-) -> None:
-    answers = 0
-    for prompt_id in prompt_ids:
-        completion, rendering = run.completion("ref", prompt_id, probed), run.rendering(prompt_id)
-        if completion is None or rendering is None or not (completion.ids and rendering.ids):
-            continue
-        plain = not _is_shaped(run, prompt_id)
-        scored = await server.score(rendering.ids + completion.ids, len(rendering.ids), TOP)
-        for token, top, again in zip(completion.ids, completion.top or repeat(()), scored, strict=False):
-            samples.add(token, top, again.top, plain=plain)
-        answers += 1
-        if answers >= MOST_SCORED:
-            break
-
-
-async def _by_token_of_own(server: Server, run: Run, prompt_ids: Sequence[str], probed: int, samples: _Samples) -> None:
-    """The narrowest position of each answer, then the second narrowest of each, until the sample is full."""
-    ranked: list[list[tuple[str, int]]] = []
-    for prompt_id in prompt_ids:
-        completion = run.completion("ref", prompt_id, probed)
-        if completion is None or not completion.top:
-            continue
-        narrow = [(width(top), index) for index, top in enumerate(completion.top[:EARLY]) if _is_narrow(top)]
-        ranked.append([(prompt_id, index) for _, index in sorted(narrow)[:FULL_SAMPLE]])
-        if len(ranked) >= FULL_SAMPLE:
-            break
-    turns = [places[turn] for turn in range(FULL_SAMPLE) for places in ranked if turn < len(places)]
-    for prompt_id, index in turns[:FULL_SAMPLE]:
-        completion, rendering = run.completion("ref", prompt_id, probed), run.rendering(prompt_id)
-        assert completion is not None and completion.ids is not None and completion.top is not None  # noqa: S101
-        if rendering is None or rendering.ids is None:
-            continue
-        again = believable(await server.next_token(rendering.ids + completion.ids[:index], TOP), server.http.url)
-        samples.add(completion.ids[index], completion.top[index], again, plain=not _is_shaped(run, prompt_id))
-
-
-def width(top: Sequence[TokenLogprob]) -> float:
-    """The gap between the two most likely tokens, nats; infinite where there are not two."""
-    logprobs = sorted((entry.logprob for entry in top), reverse=True)
-    return logprobs[0] - logprobs[1] if len(logprobs) > 1 else math.inf
-
-
-def _is_narrow(top: Sequence[TokenLogprob]) -> bool:
-    return width(top) <= NARROW

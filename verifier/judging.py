@@ -10,7 +10,7 @@ from typing import TypeVar
 from verifier.background import Background
 from verifier.compare.alignment import Answer, align
 from verifier.compare.degeneration import degeneration
-from verifier.compare.evidence import proven, within
+from verifier.compare.evidence import hangs_on, proven, within
 from verifier.compare.fingerprints import LOSSY_SWITCH
 from verifier.compare.self_consistency import ENDS_IN_IDS, Contradiction, Terms, contradictions
 from verifier.compare.shaping import is_shifted, shaping
@@ -24,7 +24,6 @@ from verifier.evidence import (
     NO_EVIDENCE,
     Evidence,
     first_split,
-    measure,
     merged,
     plain_view,
     recorded_evidence,
@@ -32,6 +31,7 @@ from verifier.evidence import (
     without_parameters,
 )
 from verifier.golden import Run, Store
+from verifier.measuring import Gauge
 from verifier.notes import (
     notes_on,
     notes_on_contradictions,
@@ -98,6 +98,7 @@ class Judge:
     wait: Callable[[str], None] = lambda reason: None
     """Told of what makes people wait, in a sentence."""
     _measured: bool = False
+    _measuring: Gauge | None = None
     _warned: bool = False
     _background: Background | None = None
     _pairs: Pairs | None = None
@@ -162,21 +163,12 @@ class Judge:
 
     async def measure(self) -> Measurement | None:
         """Measure the tolerance on the reference and store it, unless that was done before or cannot be."""
-        server = self.store.servers.get("ref")
-        probed = self.plan.ref_runs - 1
-        if self.store.measurement is not None or self.reference is None or server is None:
-            return self.store.measurement
-        if isinstance(server.fingerprint.speculation, SpeculationSettings):
-            return None
-        self.wait("Measuring how far the reference's own decode and prefill are apart.")
-        try:
-            measurement = await measure(self.reference, server, self.store, probed)
-        except ServerError as error:
-            self.note(Finding("tolerance", f"The tolerance could not be measured: {error.message}", "warning"))
-            return None
-        if measurement is not None:
-            self.store.append(measurement)
-        return measurement
+        return await self._gauge().measure()
+
+    def _gauge(self) -> Gauge:
+        if self._measuring is None:
+            self._measuring = Gauge(self.store, self.reference, self.plan.ref_runs - 1, self.note, self.wait)
+        return self._measuring
 
     def _known_tolerance(self) -> Tolerance:
         if self.plan.tolerance is not None:
@@ -202,6 +194,13 @@ class Judge:
         return found
 
     async def _evidence(self, prompt: Prompt, ref: Completion, spec: Completion, first: int) -> Evidence:
+        """The evidence, gathered again where it hangs on a tolerance that more measuring can narrow down."""
+        while True:
+            evidence = await self._evidence_as_known(prompt, ref, spec, first)
+            if not hangs_on(evidence.splits, self._known_tolerance()) or not await self._gauge().refine():
+                return evidence
+
+    async def _evidence_as_known(self, prompt: Prompt, ref: Completion, spec: Completion, first: int) -> Evidence:
         if self._speculates(prompt.id):
             return NO_EVIDENCE
         tolerance = await self.tolerance()

@@ -317,12 +317,24 @@ class Split(Struct, frozen=True, omit_defaults=True):
     texts: dict[int, str] = field(default_factory=dict)
 
 
-class Tolerance(Struct, frozen=True):
-    """The gap that arithmetic alone can explain on this server, in nats."""
+class Tolerance(Struct, frozen=True, omit_defaults=True):
+    """The gap that arithmetic alone can explain on this server, in nats.
+
+    Measured at other positions it could as well have come out anywhere from ``low`` to ``high`` (90%). They are
+    ``None`` where nothing is uncertain: it was set, or a floor or the cap decides whatever is measured.
+    """
 
     value: NotNegative
     source: str
     confidence: Literal["high", "medium", "low"]
+    low: NotNegative | None = None
+    high: NotNegative | None = None
+
+    def __str__(self) -> str:
+        """Such as ``0.28 (0.21 to 0.42)``."""
+        if self.low is None or self.high is None:
+            return f"{self.value:.2f}"
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
 class Measurement(Struct, frozen=True, tag="measurement", omit_defaults=True):
@@ -338,6 +350,8 @@ class Measurement(Struct, frozen=True, tag="measurement", omit_defaults=True):
     largest: NotNegative
     own_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
     own_beyond: Annotated[int, msgspec.Meta(ge=0)] = 0
+    asked: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Requests that it took, so that a later measurement can go on from there; 0 in files of earlier versions."""
 
 
 class Comparison(Struct, frozen=True, tag="comparison", omit_defaults=True):

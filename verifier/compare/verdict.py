@@ -300,7 +300,7 @@ def wrong_token(case: Case) -> Ruling | None:
             "undetermined",
             "undetermined",
             f"One token, at {lone.index}, is {lone.gap:.2f} nat behind the reference's choice: beyond the tolerance "
-            f"of {case.tolerance.value:.2f}, but by too little to be proof alone. Ask more prompts.",
+            f"of {case.tolerance}, but by too little to be proof alone. Ask more prompts.",
         )
     worst = max(wrong, key=lambda split: split.gap)
     least = "at least " if worst.at_least else ""
@@ -375,7 +375,7 @@ def rounding(case: Case) -> Ruling | None:
     elif widest == 0:
         how = "those that the reference itself prefers when it is asked again after the same prefix"
     else:
-        how = f"near-ties of at most {widest:.2g} nat, within the tolerance of {case.tolerance.value:.2f}"
+        how = f"near-ties of at most {widest:.2g} nat, within the tolerance of {case.tolerance}"
     where = "every split" if case.scored == "all" else "the only split, after which the answers are equal,"
     return Ruling(cls, "rounding", "none", f"At {where} the tokens are {how}.")
 

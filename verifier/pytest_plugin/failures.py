@@ -46,7 +46,7 @@ def what_differs(comparison: Comparison) -> Iterator[str]:
             yield f"  and {len(comparison.splits) - MOST_SPLITS} more"
     if comparison.tolerance is not None:
         tolerance = comparison.tolerance
-        yield f"  tolerance {tolerance.value:.2f}: {visible(tolerance.source)} ({tolerance.confidence} confidence)"
+        yield f"  tolerance {tolerance}: {visible(tolerance.source)} ({tolerance.confidence} confidence)"
     if comparison.ref_repeats is False:
         yield "the reference did not repeat its own answer to this prompt"
 
