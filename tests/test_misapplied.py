@@ -14,9 +14,10 @@ from tests.mock_servers.answer import MockAnswer, remade
 from tests.mock_servers.shape import PLAIN
 from tests.tiny_prompts import prompts
 from verifier.cli import run
+from verifier.golden import Store
 from verifier.pairs import Pairs
 from verifier.prompt_selection import Selection
-from verifier.records import Parameters, Prompt
+from verifier.records import SCHEMA_VERSION, Arm, Completion, Header, Parameters, Prompt, Rendering
 
 LIMIT = 48
 EVERY = ("llama.cpp", "vllm", "sglang")
@@ -199,6 +200,25 @@ def test_the_packaged_pairs_are_pairs() -> None:
         if partner is not None:
             assert prompt_id.endswith("-with")
             assert partner[0].id == prompt_id.removesuffix("-with") + "-without"
+
+
+def test_who_answers_as_without_a_parameter_is_seen(tmp_path: Path) -> None:
+    given = {"with": Parameters(min_tokens=4), "without": Parameters()}
+    pair = [Prompt(name, text="x", tags=("pair:a",), parameters=given[name]) for name in given]
+    pairs = Pairs.of(pair)
+    answers = {"same": (1, 1, 1, 1), "ignored": (2, 1, 1, 1), "misapplied": (1, 1, 2, 1), "neither": (2, 1, 3, 1)}
+    for name, ids in answers.items():
+        header = Header(SCHEMA_VERSION, "t", "2026-11-30T09:00:00Z", "check", "s", "d", {})
+        with Store(tmp_path / f"{name}.jsonl", header) as store:
+            for prompt in pair:
+                store.append(Rendering(prompt.id, prompt.digest, ids=(5,), prompt=prompt))
+            places: list[tuple[str, Arm]] = [("with", "ref"), ("without", "ref"), ("with", "spec"), ("without", "spec")]
+            for (prompt_id, arm), token in zip(places, ids, strict=True):
+                store.append(Completion(prompt_id, arm, 0, "d", str(token), "length", ids=(token,)))
+            assert bool(pairs.misapplied(store, pair[0])) == (name == "misapplied")
+            assert pairs.ignored(store, pair[0]) == (name in {"same", "ignored"})
+            assert not pairs.misapplied(store, pair[1])
+            assert not pairs.ignored(store, pair[1])
 
 
 def test_prompts_that_differ_in_more_than_one_added_parameter_are_no_pair() -> None:

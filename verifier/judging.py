@@ -211,7 +211,7 @@ class Judge:
         rendering, before = self.store.rendering(prompt.id), (ref.ids or ())[:first]
         at_first = seen.under(prompt, rendering, before) if seen and rendering else None
         evidence = merged(at_first, await self._asked_reference(prompt, spec, first, self._enough(at_first)))
-        if not evidence.splits and evidence.scored == "none" and self._misapplied(prompt):
+        if not evidence.splits and evidence.scored == "none" and self._pairing().misapplied(self.store, prompt):
             evidence = await self._asked_first(prompt, ref, spec, first) or evidence
         if not shaping(prompt.parameters):
             return evidence
@@ -226,10 +226,10 @@ class Judge:
             evidence = replace(evidence, moved=is_moved, without_parameters=bare)
         return evidence
 
-    def _misapplied(self, prompt: Prompt) -> tuple[str, ...]:
+    def _pairing(self) -> Pairs:
         if self._pairs is None:
             self._pairs = Pairs.of(self.plan.prompts)
-        return self._pairs.misapplied(self.store, prompt)
+        return self._pairs
 
     async def _asked_first(self, prompt: Prompt, ref: Completion, spec: Completion, first: int) -> Evidence | None:
         """The first split alone, under parameters that only forbid tokens: those that are left keep their distance."""
@@ -400,7 +400,8 @@ class Judge:
             bias=bias,
             moved=evidence.moved,
             without_parameters=evidence.without_parameters,
-            misapplied=self._misapplied(prompt) if differs else (),
+            misapplied=self._pairing().misapplied(self.store, prompt) if differs else (),
+            ignored=differs and self._pairing().ignored(self.store, prompt),
             same_engine=len({record.fingerprint.engine for record in self.store.servers.values()}) == 1,
         )
         ruling = decide(case)

@@ -51,6 +51,14 @@ class Pairs:
         agree = _same(run, ("ref", prompt), ("ref", other)) and _same(run, ("ref", prompt), ("spec", other))
         return names if agree and _same(run, ("ref", prompt), ("spec", prompt)) is False else ()
 
+    def ignored(self, run: Run, prompt: Prompt) -> bool:
+        """Whether the speculative server answers as both servers do without some of the parameters."""
+        found = self.without(prompt)
+        if found is None or not _same_tokens_sent(run, prompt, found[0]):
+            return False
+        with_it: tuple[Arm, Prompt] = ("spec", prompt)
+        return bool(_same(run, with_it, ("spec", found[0])) and _same(run, with_it, ("ref", found[0])))
+
 
 def without_effect(run: Run, prompts: Iterable[Prompt]) -> list[Finding]:
     """The pairs to which the reference gave the same answer twice, as one finding; none where there are none.

@@ -56,6 +56,8 @@ class Case:
     misapplied: tuple[str, ...] = ()
     """Parameters that changed the speculative answer only: the reference gives its answer without them too, and so does
     the speculative server. Known where the run holds the same prompt without them."""
+    ignored: bool = False
+    """The speculative answer is the one that both servers give without some of the parameters; known likewise."""
 
     @property
     def same_ids(self) -> bool | None:

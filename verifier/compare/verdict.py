@@ -213,7 +213,8 @@ def parameter_ignored(case: Case) -> Ruling | None:
     names = " and ".join(shaping(parameters))
     # Where the parameter changes nothing, the model's own answer without it is no sign that it was ignored.
     bare = None if case.misapplied else case.without_parameters
-    if bare is not None and all(map(within, bare)):
+    is_bare = bare is not None and all(map(within, bare))
+    if is_bare or (case.ignored and any(map(beyond, case.splits))):
         return Ruling(
             "diverged",
             "parameter-ignored",
