@@ -385,7 +385,7 @@ def test_rescore_completes_what_a_golden_left_open(lossless: Any, tmp_path: Path
         after = lossless("rescore", before.json["run"], "--ref", ref.url, "--json")
     assert (after.code, after.json["verdict"]) == (1, "LOSSY")
     assert {row["cause"] for row in after.json["comparisons"]} == {"wrong-token"}
-    assert {row["scored"] for row in after.json["comparisons"]} == {"all"}
+    assert {row["scored"] for row in after.json["comparisons"]} == {"proof"}
 
 
 def test_policies_decide_the_exit_code_and_not_the_verdict(lossless: Any) -> None:

@@ -95,7 +95,7 @@ def test_what_was_refused_after_it_was_rendered_is_asked_again(tmp_path: Path) -
 @pytest.mark.parametrize("parameters", [PENALTY, {"repetition_penalty": 1.6}, {"logit_bias": {"300": 4.0}}])
 def test_a_wrong_token_is_found_in_spite_of_parameters(check: Any, parameters: dict[str, Any]) -> None:
     with MockServer("llama.cpp") as ref, MockServer("llama.cpp", wrong=Wrong(wrong_at=9), **SPEC) as spec:
-        code, told = check(spec, ref, parameters)
+        code, told = check(spec, ref, parameters, more=("--score", "all"))
     (row,) = told["comparisons"]
     assert (row["cause"], row["fault"], row["scored"]) == ("wrong-token", "speculation", "all")
     assert code == 1
@@ -108,7 +108,7 @@ def test_what_does_not_look_back_is_judged_to_the_end(check: Any, engine: str, p
     tie, two = Wrong(flip_at=3), Wrong(flip_at=3, wrong_at=20)
     for wrong, worst in ((tie, "rounding"), (two, "wrong-token")):
         with MockServer(engine) as ref, MockServer(engine, wrong=wrong, **SPEC) as spec:
-            _, told = check(spec, ref, *[parameters] * 4, more=("--tolerance", "0.15", "--fresh"))
+            _, told = check(spec, ref, *[parameters] * 4, more=("--tolerance", "0.15", "--fresh", "--score", "all"))
         rows = [row for row in told["comparisons"] if row["cls"] != "exact"]
         assert rows
         assert {row["scored"] for row in rows} == {"all"}

@@ -1,7 +1,7 @@
 """Every method of speculation on a real model at every quantization: llama.cpp's servers and the lab model.
 
-Where the arithmetic is exact (F32, and Q8_0 on this model) every answer must be the same. Elsewhere near-ties may fall the
-other way, and nobody is at fault.
+Where the arithmetic is exact (F32, and Q8_0 on this model) every answer must be the same. Elsewhere near-ties may fall
+the other way, and nobody is at fault.
 """
 
 from __future__ import annotations

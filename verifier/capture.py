@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from verifier.events import Advanced, Answered, Failed, Found, Handler, StageSta
 from verifier.golden import Store
 from verifier.prompts import Prompts
 from verifier.records import Arm, Completion, Failure, Finding, Prompt, Rendering, Timing
+from verifier.servers.logprobs import doubtful
 from verifier.servers.parameters import REFUSED, refusal
 from verifier.servers.protocol import Answer, Request, Server
 
@@ -167,6 +168,8 @@ async def _answer(server: Server, job: Pass, prompt: Prompt, store: Store, emit:
     began = time.perf_counter()
     answer = await server.generate(request)
     total = round(time.perf_counter() - began, 4)
+    if answer.top and (wrong := doubtful(answer.top)):
+        answer = replace(answer, top=None, notes=(*answer.notes, wrong))
     for note in answer.notes:
         finding = Finding("answer", f"The answer {note}.", severity="warning", arm=job.arm, prompt_id=prompt.id)
         store.append(finding)

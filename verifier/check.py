@@ -12,7 +12,12 @@ from msgspec import structs
 
 from verifier.capture import Pass, capture, other_renderings, render, run_all
 from verifier.compare.collapse import Course
-from verifier.compare.fingerprints import changed_fingerprint, compare_fingerprints, named_changes
+from verifier.compare.fingerprints import (
+    changed_fingerprint,
+    compare_fingerprints,
+    deterministic_but_different,
+    named_changes,
+)
 from verifier.compare.speed import generated
 from verifier.compare.suite import Tally
 from verifier.errors import ServerError, StoreError
@@ -247,12 +252,18 @@ class Check:
         self.tally.measurement = self.store.measurement
         self.tally.rates.other_shape = bool(self.plan.noise_concurrency)
         by_pairs = without_effect(self.store, self.plan.prompts)
-        for finding in [*self.tally.findings(), *self._collapses(), *by_pairs]:
+        for finding in [*self.tally.findings(), *self._collapses(), *by_pairs, *self._in_spite_of_determinism()]:
             self._note(finding)
         summary = self.tally.summary()
         self.store.append(summary)
         self.emit(Finished(summary))
         return summary
+
+    def _in_spite_of_determinism(self) -> list[Finding]:
+        ref, spec = self.store.servers.get("ref"), self.store.servers.get("spec")
+        if ref is None or spec is None:
+            return []
+        return deterministic_but_different(ref.fingerprint, spec.fingerprint, self.tally.differing)
 
     def _method(self) -> str | None:
         """How the speculative server says that it speculates."""

@@ -5,10 +5,14 @@ from __future__ import annotations
 from itertools import repeat
 
 from verifier.compare.tolerance import deficit, floor_of, gap_change, is_reliable, measured_by_decoding
-from verifier.evidence import MOST_SCORED, NARROW, decoded_again, is_shaped, width
+from verifier.evidence import decoded_again
 from verifier.golden import Run
+from verifier.measuring import NARROW, is_shaped, width
 from verifier.records import Measurement, ServerRecord
 from verifier.servers.protocol import Server
+
+MOST_DECODED = 8
+"""Answers that are decoded again to measure; a few thousand positions say enough."""
 
 
 async def measure_decoding(
@@ -49,7 +53,7 @@ async def measure_decoding(
             if plain:
                 deficits.append(deficit(token, again.top))
         answers += 1
-        if answers >= MOST_SCORED:
+        if answers >= MOST_DECODED:
             break
     known = by_prefill.tolerance if by_prefill else floor_of(record.fingerprint)
     return measured_by_decoding(record.fingerprint, changes, deficits, gaps, known)

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from itertools import repeat
+from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from verifier.compare.evidence import Source, judge
+from verifier.compare.evidence import Source, judge, proven, within
 from verifier.compare.penalties import Penalised, is_computable
 from verifier.compare.shaping import depends_on_start, is_penalised, plain, shaping
-from verifier.compare.tolerance import FULL_SAMPLE, deficit, gap_change, measured
 from verifier.errors import ServerError
 from verifier.golden import Run
 from verifier.records import (
     Abilities,
     Arm,
     Completion,
-    Measurement,
     Parameters,
     Prompt,
     Rendering,
     Scored,
-    ServerRecord,
     Split,
     TokenLogprob,
     Tolerance,
 )
+from verifier.servers.logprobs import believable
 from verifier.servers.protocol import ForcesDecode, Server, TellsShaped
 from verifier.servers.protocol import Scored as ScoredToken
 from verifier.views import TOP, View
-from verifier.walking import walk
+from verifier.walking import Enough, never, walk
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,26 @@ async def plain_view(server: Server, rendering: Rendering, view: View, answer: t
     Raises:
         ServerError: when the reference does not answer.
     """
-    return View(view.split, await server.next_token((rendering.ids or ()) + answer, TOP), shaped=False)
+    top = await server.next_token((rendering.ids or ()) + answer, TOP)
+    return View(view.split, believable(top, server.http.url), shaped=False)
+
+
+async def first_split(
+    server: Server, prompt: Prompt, rendering: Rendering, ref: Completion, spec: Completion, first: int,
+    tolerance: Tolerance,
+) -> Split | None:  # fmt: skip
+    """The evidence at token ``first``, by one fresh prefill; ``None`` where the speculative answer ended there.
+
+    Raises:
+        ServerError: when the reference does not answer.
+    """
+    if spec.ids is None or rendering.ids is None or first >= len(spec.ids):
+        return None
+    before = spec.ids[:first]
+    top = believable(await server.next_token(rendering.ids + before, TOP), server.http.url)
+    chosen = ref.ids[first] if ref.ids is not None and first < len(ref.ids) else top[0].id
+    split = judge(first, chosen, spec.ids[first], top, tolerance.value, "one-token")
+    return View(split, top, shaped=False).under(prompt, rendering, before)
 
 
 def obstacle(abilities: Abilities, parameters: Parameters) -> str:
@@ -79,7 +94,7 @@ def obstacle(abilities: Abilities, parameters: Parameters) -> str:
 
 async def teacher_force(
     server: Server, abilities: Abilities, prompt: Prompt, rendering: Rendering, spec: Completion, first: int,
-    tolerance: Tolerance, by_prefill: Tolerance | None = None,
+    tolerance: Tolerance, by_prefill: Tolerance | None = None, enough: Enough = never,
 ) -> Evidence:  # fmt: skip
     """Every token of the speculative answer from ``first`` on that the reference would not have picked itself.
 
@@ -91,6 +106,7 @@ async def teacher_force(
 
     Args:
         by_prefill: the tolerance of all evidence but that by decoding, which ``tolerance`` is for; the same if omitted.
+        enough: ends the evidence early where it grows request by request; it is then marked as proof.
 
     Raises:
         ServerError: when the reference does not answer.
@@ -107,8 +123,8 @@ async def teacher_force(
             return NO_EVIDENCE
         shaped = Penalised(prompt.parameters, rendering.bias, rendering.ids, spec.ids[:first])
         return await _whole_answer(asked, rendering.ids, spec.ids, first, shaped)
-    walked = await walk(server, prompt, rendering, spec.ids, first, asked.by_prefill)
-    return Evidence(walked, "all", tolerance=asked.by_prefill)
+    walked, is_whole = await walk(server, prompt, rendering, spec.ids, first, asked.by_prefill, enough)
+    return Evidence(walked, "all" if is_whole else "proof", tolerance=asked.by_prefill)
 
 
 async def without_parameters(
@@ -117,13 +133,19 @@ async def without_parameters(
 ) -> tuple[Split, ...] | None:  # fmt: skip
     """Where the speculative answer leaves what the model says without the prompt's parameters; ``None`` if not known.
 
+    It may end at the first split that rounding does not explain: the answer is then not what the model says so.
+
     Raises:
         ServerError: when the reference does not answer.
     """
     bare = structs.replace(prompt, parameters=plain(prompt.parameters))
     unbiased = structs.replace(rendering, bias={})
-    evidence = await teacher_force(server, abilities, bare, unbiased, spec, 0, tolerance, by_prefill)
-    return evidence.splits if evidence.scored == "all" else None
+    evidence = await teacher_force(server, abilities, bare, unbiased, spec, 0, tolerance, by_prefill, _is_unexplained)
+    return evidence.splits if evidence.scored in {"all", "proof"} else None
+
+
+def _is_unexplained(splits: Sequence[Split]) -> bool:
+    return not all(map(within, splits))
 
 
 @dataclass(frozen=True)
@@ -150,7 +172,8 @@ async def _whole_answer(
     splits = []
     for index, token in enumerate(scored, first):
         top = token.top or ()
-        if not top:
+        if len(top) < 2:
+            # A token listed by itself would always be the most likely one.
             raise ServerError("no-logprobs", f"{asked.server.http.url} scored a token without its alternatives.")
         if all(entry.id != token.id for entry in top):
             top = (*top, TokenLogprob(token.id, token.logprob))
@@ -190,10 +213,11 @@ def recorded_evidence(
 ) -> Evidence:
     """What another run scored of the same speculative answer against the same answer of the reference, to its end.
 
-    None where that run has other answers, or did not score the whole of this one. ``by_prefill`` as in `teacher_force`.
+    None where that run has other answers, or did not score the whole of this one. What was scored up to a proof counts
+    while it proves the answer wrong by this ``tolerance`` too. ``by_prefill`` as in `teacher_force`.
     """
     comparison = recorded.comparison(spec.prompt_id)
-    if comparison is None or comparison.scored != "all":
+    if comparison is None or comparison.scored not in {"all", "proof"}:
         return NO_EVIDENCE
     arms: tuple[tuple[Arm, Completion | None], ...] = (("ref", store.completion("ref", spec.prompt_id)), ("spec", spec))
     for arm, own in arms:
@@ -203,8 +227,11 @@ def recorded_evidence(
     is_decoded = any(split.source == "decode" for split in comparison.splits)
     known = tolerance if is_decoded else by_prefill or tolerance
     doubt = narrowed_from(known, by_prefill or known)
-    splits = (structs.replace(split, tolerance=known.value, doubt=doubt) for split in comparison.splits)
-    return Evidence(tuple(split for split in splits if split.index >= first), "all", tolerance=known)
+    again = (structs.replace(split, tolerance=known.value, doubt=doubt) for split in comparison.splits)
+    splits = tuple(split for split in again if split.index >= first)
+    if comparison.scored == "proof" and not proven(splits):
+        return NO_EVIDENCE
+    return Evidence(splits, comparison.scored, tolerance=known)
 
 
 def merged(first: Split | None, walked: Evidence) -> Evidence:
@@ -238,109 +265,3 @@ def _overruled(first: Split, source: Source) -> Split:
         source=source,
         rank=1,
     )
-
-
-EARLY = 64
-"""Tokens of an answer among which single positions are measured: each costs a prefill of everything before it."""
-
-NARROW = 2.0
-"""Nats. Positions where the two most likely tokens are no further apart are measured: there rounding can decide."""
-
-MOST_SCORED = 8
-"""Answers that are scored by prefill to measure the tolerance; a few thousand positions say enough."""
-
-
-@dataclass
-class _Samples:
-    """What two views of the reference's own answers differ by: see `tolerance.measured`."""
-
-    changes: list[float] = field(default_factory=list)
-    deficits: list[float] = field(default_factory=list)
-
-    def add(self, token: int, decode: Sequence[TokenLogprob], again: Sequence[TokenLogprob], *, plain: bool) -> None:
-        """One position: the token that was picked, and both distributions; ``decode`` is empty where it is not known.
-
-        Args:
-            plain: whether nothing but the model chose the token.
-        """
-        change = gap_change(decode, again) if decode and _is_narrow(decode) else None
-        if change is not None:
-            self.changes.append(change)
-        if plain:
-            self.deficits.append(deficit(token, again))
-
-
-async def measure(server: Server, record: ServerRecord, run: Run, probed: int) -> Measurement | None:
-    """How far the reference's decode and prefill are apart, from its own answers.
-
-    By prefill of whole answers where the server can score; otherwise one token at a time at `FULL_SAMPLE` positions,
-    the narrowest gap of each answer first.
-
-    Args:
-        probed: the last pass of the reference. Where that has no logprobs, its tokens are still held against a prefill.
-
-    Raises:
-        ServerError: when the reference does not answer.
-    """
-    shaped = record.abilities.shaped_logprobs
-    prompt_ids = [name for name in run.prompt_ids() if not (shaped and is_shaped(run, name))]
-    samples = _Samples()
-    if record.abilities.scoring == "prefill":
-        await _by_prefill_of_own(server, run, prompt_ids, probed, samples)
-    elif record.abilities.scoring == "one-token":
-        await _by_token_of_own(server, run, prompt_ids, probed, samples)
-    return measured(record.fingerprint, samples.changes, samples.deficits)
-
-
-def is_shaped(run: Run, prompt_id: str) -> bool:
-    """Whether a decode with logprobs of what parameters left could not be held against a prefill, which has none."""
-    rendering = run.rendering(prompt_id)
-    return rendering is not None and rendering.prompt is not None and bool(shaping(rendering.prompt.parameters))
-
-
-async def _by_prefill_of_own(
-    server: Server, run: Run, prompt_ids: Sequence[str], probed: int, samples: _Samples
-) -> None:
-    answers = 0
-    for prompt_id in prompt_ids:
-        completion, rendering = run.completion("ref", prompt_id, probed), run.rendering(prompt_id)
-        if completion is None or rendering is None or not (completion.ids and rendering.ids):
-            continue
-        plain = not is_shaped(run, prompt_id)
-        scored = await server.score(rendering.ids + completion.ids, len(rendering.ids), TOP)
-        for token, top, again in zip(completion.ids, completion.top or repeat(()), scored, strict=False):
-            samples.add(token, top, again.top, plain=plain)
-        answers += 1
-        if answers >= MOST_SCORED:
-            break
-
-
-async def _by_token_of_own(server: Server, run: Run, prompt_ids: Sequence[str], probed: int, samples: _Samples) -> None:
-    """The narrowest position of each answer, then the second narrowest of each, until the sample is full."""
-    ranked: list[list[tuple[str, int]]] = []
-    for prompt_id in prompt_ids:
-        completion = run.completion("ref", prompt_id, probed)
-        if completion is None or not completion.top:
-            continue
-        narrow = [(width(top), index) for index, top in enumerate(completion.top[:EARLY]) if _is_narrow(top)]
-        ranked.append([(prompt_id, index) for _, index in sorted(narrow)[:FULL_SAMPLE]])
-        if len(ranked) >= FULL_SAMPLE:
-            break
-    turns = [places[turn] for turn in range(FULL_SAMPLE) for places in ranked if turn < len(places)]
-    for prompt_id, index in turns[:FULL_SAMPLE]:
-        completion, rendering = run.completion("ref", prompt_id, probed), run.rendering(prompt_id)
-        assert completion is not None and completion.ids is not None and completion.top is not None  # noqa: S101
-        if rendering is None or rendering.ids is None:
-            continue
-        again = await server.next_token(rendering.ids + completion.ids[:index], TOP)
-        samples.add(completion.ids[index], completion.top[index], again, plain=not is_shaped(run, prompt_id))
-
-
-def width(top: Sequence[TokenLogprob]) -> float:
-    """The gap between the two most likely tokens, nats; infinite where there are not two."""
-    logprobs = sorted((entry.logprob for entry in top), reverse=True)
-    return logprobs[0] - logprobs[1] if len(logprobs) > 1 else math.inf
-
-
-def _is_narrow(top: Sequence[TokenLogprob]) -> bool:
-    return width(top) <= NARROW

@@ -12,10 +12,10 @@ from msgspec import structs
 from verifier.background import Background
 from verifier.compare.alignment import Answer, align
 from verifier.compare.degeneration import degeneration
-from verifier.compare.evidence import within
+from verifier.compare.evidence import hangs_on, proven, within
 from verifier.compare.fingerprints import LOSSY_SWITCH
 from verifier.compare.self_consistency import ENDS_IN_IDS, Contradiction, Terms, contradictions
-from verifier.compare.shaping import shaping
+from verifier.compare.shaping import is_shifted, shaping
 from verifier.compare.speed import acceptance_length, decode_speed
 from verifier.compare.structure import structure
 from verifier.compare.text_evidence import split_by_text
@@ -26,7 +26,7 @@ from verifier.errors import ServerError
 from verifier.evidence import (
     NO_EVIDENCE,
     Evidence,
-    measure,
+    first_split,
     merged,
     narrowed_from,
     obstacle,
@@ -36,6 +36,7 @@ from verifier.evidence import (
     without_parameters,
 )
 from verifier.golden import Run, Store
+from verifier.measuring import Gauge
 from verifier.notes import (
     notes_on,
     notes_on_contradictions,
@@ -44,6 +45,7 @@ from verifier.notes import (
     notes_on_parts,
     notes_on_usage,
 )
+from verifier.pairs import Pairs
 from verifier.plan import Plan
 from verifier.records import (
     Abilities,
@@ -55,12 +57,14 @@ from verifier.records import (
     Measurement,
     Prompt,
     Rendering,
+    SpeculationSettings,
     Split,
     Tolerance,
 )
 from verifier.servers.ending import WINDOW
 from verifier.servers.protocol import Server
 from verifier.views import View, from_probed_run
+from verifier.walking import Enough, never
 
 T = TypeVar("T")
 
@@ -80,6 +84,11 @@ class Shown:
 
 NOTHING_SHOWN = Shown()
 
+NO_JUDGE = (
+    "The reference speculates, so its log-probabilities are not used as evidence: a server that verifies drafts can "
+    "return wrong ones. Start it without speculation to have differences explained."
+)
+
 
 @dataclass
 class Judge:
@@ -98,7 +107,10 @@ class Judge:
     wait: Callable[[str], None] = lambda reason: None
     """Told of what makes people wait, in a sentence."""
     _measured: bool = False
+    _measuring: Gauge | None = None
+    _warned: bool = False
     _background: Background | None = None
+    _pairs: Pairs | None = None
 
     def at_once(self, prompt: Prompt) -> Comparison | None:
         """The verdict where it needs no evidence because both answers are there and equal, else ``None``."""
@@ -179,22 +191,23 @@ class Judge:
 
     async def measure(self) -> Measurement | None:
         """Measure the tolerance on the reference and store it, unless that was done before or cannot be."""
-        server = self.store.servers.get("ref")
-        probed = self.plan.ref_runs - 1
-        if self.store.measurement is not None or self.reference is None or server is None:
-            return self.store.measurement
-        self.wait("Measuring how far the reference's own decode and prefill are apart.")
+        before, server = self.store.measurement, self.store.servers.get("ref")
+        measurement = await self._gauge().measure()
+        if before is not None or self.reference is None or server is None or not server.abilities.forced_decoding:
+            return measurement
         try:
-            measurement = await measure(self.reference, server, self.store, probed)
-            if server.abilities.forced_decoding:
-                finer = await measure_decoding(self.reference, server, self.store, probed, measurement)
-                measurement = finer or measurement
+            finer = await measure_decoding(self.reference, server, self.store, self.plan.ref_runs - 1, measurement)
         except ServerError as error:
             self.note(Finding("tolerance", f"The tolerance could not be measured: {error.message}", "warning"))
-            return None
-        if measurement is not None:
-            self.store.append(measurement)
-        return measurement
+            return measurement
+        if finer is not None:
+            self.store.append(finer)
+        return finer or measurement
+
+    def _gauge(self) -> Gauge:
+        if self._measuring is None:
+            self._measuring = Gauge(self.store, self.reference, self.plan.ref_runs - 1, self.note, self.wait)
+        return self._measuring
 
     def _known_tolerance(self) -> Tolerance:
         if self.plan.tolerance is not None:
@@ -215,7 +228,27 @@ class Judge:
         runs = [job.run for job in self.plan.passes("ref")[1:]]
         return [again for run in runs if (again := self.store.completion("ref", prompt_id, run)) is not None]
 
+    def _speculates(self, prompt_id: str) -> bool:
+        """Whether the reference drafts, so that its logprobs are no evidence: engines return wrong ones then."""
+        server, ref = self.store.servers.get("ref"), self.store.completion("ref", prompt_id)
+        answers = [*([ref] if ref else []), *self._again(prompt_id)]
+        found = server is not None and isinstance(server.fingerprint.speculation, SpeculationSettings)
+        found = found or any(answer.speculation and answer.speculation.drafted for answer in answers)
+        if found and not self._warned:
+            self._warned = True
+            self.note(Finding("no-evidence", NO_JUDGE, "warning", arm="ref"))
+        return found
+
     async def _evidence(self, prompt: Prompt, ref: Completion, spec: Completion, first: int) -> Evidence:
+        """The evidence, gathered again where it hangs on a tolerance that more measuring can narrow down."""
+        while True:
+            evidence = await self._evidence_as_known(prompt, ref, spec, first)
+            if not hangs_on(evidence.splits, self._known_tolerance()) or not await self._gauge().refine():
+                return evidence
+
+    async def _evidence_as_known(self, prompt: Prompt, ref: Completion, spec: Completion, first: int) -> Evidence:
+        if self._speculates(prompt.id):
+            return NO_EVIDENCE
         tolerance = await self.tolerance()
         probed = next((again for again in self._again(prompt.id) if again.top is not None), None)
         server = self.store.servers.get("ref")
@@ -226,7 +259,9 @@ class Judge:
             seen = replace(seen, split=structs.replace(seen.split, doubt=doubt))
         rendering, before = self.store.rendering(prompt.id), (ref.ids or ())[:first]
         at_first = seen.under(prompt, rendering, before) if seen and rendering else None
-        evidence = merged(at_first, await self._asked_reference(prompt, spec, first))
+        evidence = merged(at_first, await self._asked_reference(prompt, spec, first, self._enough(at_first)))
+        if not evidence.splits and evidence.scored == "none" and self._pairing().misapplied(self.store, prompt):
+            evidence = await self._asked_first(prompt, ref, spec, first) or evidence
         if not shaping(prompt.parameters):
             return evidence
         explained = all(map(within, evidence.splits))
@@ -240,8 +275,31 @@ class Judge:
             evidence = replace(evidence, moved=is_moved, without_parameters=bare)
         return evidence
 
+    def _pairing(self) -> Pairs:
+        if self._pairs is None:
+            self._pairs = Pairs.of(self.plan.prompts)
+        return self._pairs
+
+    async def _asked_first(self, prompt: Prompt, ref: Completion, spec: Completion, first: int) -> Evidence | None:
+        """The first split alone, under parameters that only forbid tokens: those that are left keep their distance."""
+
+        async def ask(server: Server, abilities: Abilities, rendering: Rendering) -> Evidence | None:
+            del abilities
+            split = await first_split(server, prompt, rendering, ref, spec, first, await self.tolerance())
+            return None if split is None else Evidence((split,), "first")
+
+        return None if is_shifted(prompt.parameters) else await self._asked(prompt, ask)
+
+    def _enough(self, at_first: Split | None) -> Enough:
+        """Where scoring may stop: once the answer is proven wrong, with what is known of the first split already."""
+        if self.plan.score == "all":
+            return never
+        return lambda splits: proven(merged(at_first, Evidence(tuple(splits), "proof")).splits)
+
     async def _text_evidence(self, prompt: Prompt, ref: Completion, spec: Completion) -> Evidence:
         """The first difference in a pass of the reference whose logprobs are keyed by text, where there is one."""
+        if self._speculates(prompt.id):
+            return NO_EVIDENCE
         if shaping(prompt.parameters):
             # Such logprobs may be from before or after the parameters, and without ids they cannot be corrected.
             return NO_EVIDENCE
@@ -261,14 +319,15 @@ class Judge:
         return await self._asked(prompt, ask) or False
 
     async def _asked_reference(
-        self, prompt: Prompt, spec: Completion, first: int, *, by_decode: bool = True
+        self, prompt: Prompt, spec: Completion, first: int, enough: Enough = never, *, by_decode: bool = True
     ) -> Evidence:
         async def ask(server: Server, abilities: Abilities, rendering: Rendering) -> Evidence:
             tolerance = await self.tolerance()
             if not by_decode:
                 tolerance = self._by_prefill()
                 abilities = structs.replace(abilities, forced_decoding=False)
-            return await teacher_force(server, abilities, prompt, rendering, spec, first, tolerance, self._by_prefill())
+            by_prefill = self._by_prefill()
+            return await teacher_force(server, abilities, prompt, rendering, spec, first, tolerance, by_prefill, enough)
 
         if self.reference is None and self.recorded is not None:
             tolerance = await self.tolerance()
@@ -286,7 +345,7 @@ class Judge:
     async def _asked(self, prompt: Prompt, ask: Callable[[Server, Abilities, Rendering], Awaitable[T]]) -> T | None:
         """What the reference says to a question; ``None`` where there is none to ask, or it does not answer."""
         rendering, server = self.store.rendering(prompt.id), self.store.servers.get("ref")
-        if self.reference is None or rendering is None or server is None:
+        if self.reference is None or rendering is None or server is None or self._speculates(prompt.id):
             return None
         try:
             return await ask(self.reference, server.abilities, rendering)
@@ -400,6 +459,8 @@ class Judge:
             bias=bias,
             moved=evidence.moved,
             without_parameters=evidence.without_parameters,
+            misapplied=self._pairing().misapplied(self.store, prompt) if differs else (),
+            ignored=differs and self._pairing().ignored(self.store, prompt),
             same_engine=len({record.fingerprint.engine for record in self.store.servers.values()}) == 1,
         )
         ruling = decide(case)
@@ -483,7 +544,9 @@ def asked_text(prompt: Prompt) -> str:
 
 def is_open(run: Run, comparison: Comparison) -> bool:
     """Whether a verdict could become better founded by asking the reference."""
-    if comparison.cls in {"exact", "error"} or comparison.scored == "all" or comparison.fault == "comparison":
+    if comparison.cls in {"exact", "error"} or comparison.scored in {"proof", "all"}:
+        return False
+    if comparison.fault == "comparison":
         return False
     return run.completion("spec", comparison.prompt_id) is not None
 

@@ -38,6 +38,7 @@ Cause = Literal[
     "stream",
     "stop-handling",
     "parameter-ignored",
+    "parameter-misapplied",
     "rounding",
     "wrong-token",
     "degeneration",
@@ -54,8 +55,9 @@ Finish = Literal["eos", "stop", "length", "abort", "unknown"]
 """Why an answer ended: the model's own end token, a stop string or stop id of the request, max_tokens, the server."""
 Unit = Literal["token", "grapheme"]
 ReconvergenceKind = Literal["none", "transient", "tail-sync"]
-Scored = Literal["none", "first", "all"]
-"""How much of a speculative answer the reference was asked about: nothing, its first split, or all of it."""
+Scored = Literal["none", "first", "proof", "all"]
+"""How much of a speculative answer the reference was asked about: nothing, its first split, all up to the token that
+proved it wrong, or all of it."""
 SuiteVerdict = Literal["INVALID", "LOSSY", "INCONCLUSIVE", "NEAR-LOSSLESS", "LOSSLESS"]
 
 
@@ -319,12 +321,24 @@ class Split(Struct, frozen=True, omit_defaults=True):
     """Nats up to which a gap beyond the tolerance is only suspect, where set; see `compare.evidence.suspect`."""
 
 
-class Tolerance(Struct, frozen=True):
-    """The gap that arithmetic alone can explain on this server, in nats."""
+class Tolerance(Struct, frozen=True, omit_defaults=True):
+    """The gap that arithmetic alone can explain on this server, in nats.
+
+    Measured at other positions it could as well have come out anywhere from ``low`` to ``high`` (90%). They are
+    ``None`` where nothing is uncertain: it was set, or a floor or the cap decides whatever is measured.
+    """
 
     value: NotNegative
     source: str
     confidence: Literal["high", "medium", "low"]
+    low: NotNegative | None = None
+    high: NotNegative | None = None
+
+    def __str__(self) -> str:
+        """Such as ``0.28 (0.21 to 0.42)``."""
+        if self.low is None or self.high is None:
+            return f"{self.value:.2f}"
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
 class Measurement(Struct, frozen=True, tag="measurement", omit_defaults=True):
@@ -343,6 +357,8 @@ class Measurement(Struct, frozen=True, tag="measurement", omit_defaults=True):
     own_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
     own_beyond: Annotated[int, msgspec.Meta(ge=0)] = 0
     by_prefill: Tolerance | None = None
+    asked: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """Requests that it took, so that a later measurement can go on from there; 0 in files of earlier versions."""
 
 
 class Comparison(Struct, frozen=True, tag="comparison", omit_defaults=True):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from msgspec import structs
 
 from verifier.compare.evidence import beyond, judge
 from verifier.compare.shaping import shaping
 from verifier.records import Prompt, Rendering, Split, TokenLogprob, Tolerance
+from verifier.servers.logprobs import believable, doubtful
 from verifier.servers.protocol import Request, Server, TellsShaped
 from verifier.views import TOP, View
 
@@ -14,19 +17,32 @@ FIRST_BLOCK = 16
 LARGEST_BLOCK = 128
 """Tokens that the reference regenerates at a time. It doubles while reference and answer agree."""
 
-MOST_SPLITS = 32
-"""Disagreements after which an answer needs no more evidence: rounding does not flip so many tokens of one answer."""
+Enough = Callable[[Sequence[Split]], bool]
+"""Whether the splits found so far settle what was asked, so that the rest need not be scored."""
+
+
+def never(splits: Sequence[Split]) -> bool:
+    """Score to the end, whatever is found."""
+    del splits
+    return False
 
 
 async def walk(
-    server: Server, prompt: Prompt, rendering: Rendering, answer: tuple[int, ...], first: int, tolerance: Tolerance
-) -> tuple[Split, ...]:
+    server: Server, prompt: Prompt, rendering: Rendering, answer: tuple[int, ...], first: int, tolerance: Tolerance,
+    enough: Enough = never,
+) -> tuple[tuple[Split, ...], bool]:  # fmt: skip
     """Where the reference, going on from each prefix of ``answer`` from token ``first`` on, takes another token.
+
+    Args:
+        enough: ends the walk early.
+
+    Returns:
+        The splits in order, and whether the walk reached the end of the answer.
 
     Raises:
         ServerError: when the reference does not answer.
     """
-    return await _Walk(server, prompt, rendering, answer, first, tolerance).splits()
+    return await _Walk(server, prompt, rendering, answer, first, tolerance).splits(enough)
 
 
 class _Walk:
@@ -46,10 +62,10 @@ class _Walk:
         self._first = first
         self._tolerance = tolerance.value
 
-    async def splits(self) -> tuple[Split, ...]:
+    async def splits(self, enough: Enough) -> tuple[tuple[Split, ...], bool]:
         splits: list[Split] = []
         at, block = self._first, FIRST_BLOCK
-        while at < len(self._answer) and len(splits) < MOST_SPLITS:
+        while at < len(self._answer):
             # The logprobs of an answer may be the plain model's, which do not always tell why it picked its tokens.
             asked = self._after(at, min(block, len(self._answer) - at), 0 if self._shaped else TOP)
             found = await self._server.generate(asked)
@@ -59,14 +75,16 @@ class _Walk:
                 at, block = at + agreed, min(2 * block, LARGEST_BLOCK)
                 continue
             place = at + agreed
-            top = found.top[agreed] if found.top and agreed < len(found.top) else ()
+            top = found.top[agreed] if found.top and agreed < len(found.top) and not doubtful(found.top) else ()
             top = top or await self._distribution(place)
             # An answer that ended here does not always carry its end token; the distribution does.
             picked = ids[agreed] if agreed < len(ids) else top[0].id
             if picked != self._answer[place]:
                 splits.append(await self._judged(place, picked, top))
+                if enough(splits):
+                    return tuple(splits), place + 1 == len(self._answer)
             at, block = place + 1, FIRST_BLOCK
-        return tuple(splits)
+        return tuple(splits), True
 
     async def _judged(self, place: int, picked: int, top: tuple[TokenLogprob, ...]) -> Split:
         split = self._split(place, picked, top)
@@ -85,8 +103,10 @@ class _Walk:
 
     async def _distribution(self, place: int) -> tuple[TokenLogprob, ...]:
         if self._shaped and isinstance(self._server, TellsShaped):
-            return await self._server.shaped_token(self._after(place, 1, 0), TOP)
-        return await self._server.next_token(self._ids_before(place), TOP)
+            top = await self._server.shaped_token(self._after(place, 1, 0), TOP)
+        else:
+            top = await self._server.next_token(self._ids_before(place), TOP)
+        return believable(top, self._server.http.url)
 
     def _after(self, place: int, most: int, top: int) -> Request:
         ids = self._ids_before(place)

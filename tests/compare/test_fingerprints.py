@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from verifier.compare.fingerprints import ALLOWABLE, FIELDS, changed_fingerprint, compare_fingerprints, named_changes
+from verifier.compare.fingerprints import (
+    ALLOWABLE,
+    FIELDS,
+    changed_fingerprint,
+    compare_fingerprints,
+    deterministic_but_different,
+    named_changes,
+)
 from verifier.records import Fingerprint, SpeculationSettings
 
 REF = Fingerprint(
@@ -236,3 +243,13 @@ def test_whether_two_values_differ_does_not_depend_on_their_order(one: Any, two:
         there = compare_fingerprints(replace(REF, **{name: one}), replace(SPEC, **{name: two}))
         back = compare_fingerprints(replace(REF, **{name: two}), replace(SPEC, **{name: one}))
         assert bool(there) is bool(back)
+
+
+def test_two_deterministic_servers_that_differ_deserve_a_note() -> None:
+    on, off = Fingerprint("sglang", deterministic=True), Fingerprint("sglang", deterministic=False)
+    (finding,) = deterministic_but_different(on, on, 16)
+    assert finding.severity == "note"
+    assert "16 answers differ" in finding.message
+    assert deterministic_but_different(on, on, 0) == []
+    assert deterministic_but_different(on, off, 16) == []
+    assert deterministic_but_different(Fingerprint("vllm"), Fingerprint("vllm"), 16) == []

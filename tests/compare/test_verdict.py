@@ -264,6 +264,14 @@ def test_a_penalty_that_the_answer_shows_elsewhere_is_not_ignored() -> None:
     assert ruled(judged)[1] == "rounding", "without being asked the model says nothing"
 
 
+def test_a_suspect_that_gives_the_answer_without_the_parameter_ignores_it() -> None:
+    suspected = judge(6, 0, 1, (TokenLogprob(0, -0.1), TokenLogprob(1, -0.5)), 0.3, "reference-run")
+    judged = replace(near_tie("first"), prompt=shaped(repetition_penalty=1.5), splits=(suspected,))
+    assert ruled(judged)[1:] == ("undetermined", "undetermined")
+    assert ruled(replace(judged, ignored=True)) == IGNORED
+    assert ruled(replace(near_tie("first"), prompt=judged.prompt, ignored=True))[2] != "speculation", "a near-tie"
+
+
 def test_a_token_that_a_grammar_keeps_the_reference_from_is_a_grammar_ignored() -> None:
     judged = replace(near_tie("first"), prompt=shaped(grammar="root ::= [a-z]+"), moved=True)
     assert ruled(judged) == IGNORED

@@ -13,6 +13,7 @@ from tests.servers.test_http import raw_server
 from verifier.errors import ServerError
 from verifier.records import SpeculationSettings
 from verifier.servers.protocol import Identity, Server
+from verifier.servers.sglang import _fingerprint as sglang_fingerprint
 
 
 async def engine_of(server: Server) -> str:
@@ -242,3 +243,34 @@ def test_a_server_that_answers_no_probe_is_still_identified(engine: str, fault: 
         identity = identify(server.url)
     assert "no-probe" in names(identity)
     assert identity.abilities.token_ids is None
+
+
+def sglang_speculation(**told: object) -> Any:
+    return sglang_fingerprint({"model_path": "org/m", "internal_states": [], **told}, [], {}, None).speculation
+
+
+@pytest.mark.parametrize("path", [None, "", "org/m"])
+def test_a_model_that_drafts_for_itself_is_named_so(path: str | None) -> None:
+    found = sglang_speculation(
+        speculative_algorithm="EAGLE", speculative_draft_model_path=path, speculative_num_steps=3,
+        speculative_ngram_capacity=10000, speculative_dflash_block_size=16,
+    )  # fmt: skip
+    assert found.method == "NEXTN (the model's own MTP head)"
+    assert found.draft_model is None
+    assert found.settings == {"num_steps": "3"}
+
+
+@pytest.mark.parametrize("method", ["EAGLE", "EAGLE3", "DFLASH", "NGRAM", "STANDALONE"])
+def test_other_methods_keep_their_name_and_their_own_settings(method: str) -> None:
+    path = None if method == "NGRAM" else "org/draft"
+    found = sglang_speculation(
+        speculative_algorithm=method, speculative_draft_model_path=path, speculative_num_draft_tokens=4,
+        speculative_ngram_capacity=10000, speculative_dflash_block_size=16,
+    )  # fmt: skip
+    assert (found.method, found.draft_model is None) == (method, path is None)
+    own = {"NGRAM": {"ngram_capacity": "10000"}, "DFLASH": {"dflash_block_size": "16"}}.get(method, {})
+    assert found.settings == {"num_draft_tokens": "4"} | own
+
+
+def test_where_the_draft_model_is_not_told_eagle_stays_eagle() -> None:
+    assert sglang_speculation(speculative_algorithm="EAGLE").method == "EAGLE"

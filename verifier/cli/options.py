@@ -92,7 +92,7 @@ def judged(function: F) -> F:
             type=click.Choice(["differing", "all", "none"]),
             default="differing",
             show_default=True,
-            help="Which answers the reference is asked about.",
+            help="Which answers the reference is asked about; all scores them to the end, proven wrong or not.",
         ),
     ):
         function = decorate(function)

@@ -16,8 +16,8 @@ from verifier.records import Alignment, Cause, Class, Completion, Fault, Prompt,
 class Case:
     """Everything that is known about one prompt.
 
-    ``scored`` says how much of the speculative answer the reference was asked about: nothing, its first split only,
-    or all of it. ``ref_again`` are further passes of the reference over the same prompt.
+    ``scored`` says how much of the speculative answer the reference was asked about: see `records.Scored`.
+    ``ref_again`` are further passes of the reference over the same prompt.
     """
 
     prompt: Prompt
@@ -53,6 +53,11 @@ class Case:
     """Splits of the whole speculative answer from what the model says without parameters; ``None`` if not asked, which
     is done where a parameter moved the reference or the answer is wrong with them."""
     same_engine: bool = True
+    misapplied: tuple[str, ...] = ()
+    """Parameters that changed the speculative answer only: the reference gives its answer without them too, and so does
+    the speculative server. Known where the run holds the same prompt without them."""
+    ignored: bool = False
+    """The speculative answer is the one that both servers give without some of the parameters; known likewise."""
 
     @property
     def same_ids(self) -> bool | None:

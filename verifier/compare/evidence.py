@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from verifier.records import Split, TokenLogprob
+from msgspec import structs
+
+from verifier.records import Split, TokenLogprob, Tolerance
 
 SUSPECT = 2.0
 """Tolerances up to which a single token that is beyond one is only suspect: rounding has a tail, and a run is long."""
@@ -116,3 +118,18 @@ def proof(splits: Sequence[Split]) -> list[Split]:
     found = [split for split in splits if beyond(split)]
     fewest = FEWEST_NARROWED if any(split.doubt for split in found) else FEWEST_SUSPECTS
     return [] if len(found) < fewest and all(map(suspect, found)) else found
+
+
+def proven(splits: Sequence[Split]) -> bool:
+    """Whether these splits prove an answer wrong. Splits that are added to them cannot take that back."""
+    return bool(proof(splits))
+
+
+def hangs_on(splits: Sequence[Split], tolerance: Tolerance) -> bool:
+    """Whether these splits say one thing at the lower limit of the tolerance and another at its upper limit."""
+    if tolerance.low is None or tolerance.high is None:
+        return False
+    low, high = (
+        [structs.replace(split, tolerance=limit) for split in splits] for limit in (tolerance.low, tolerance.high)
+    )
+    return (proven(low), any(map(beyond, low))) != (proven(high), any(map(beyond, high)))

@@ -200,6 +200,18 @@ def _drafting(ref: Fingerprint, spec: Fingerprint, allow: Collection[str]) -> li
     return findings
 
 
+def deterministic_but_different(ref: Fingerprint, spec: Fingerprint, differing: int) -> list[Finding]:
+    """A note where both servers run deterministically and ``differing`` answers differ all the same."""
+    if not differing or ref.deterministic is not True or spec.deterministic is not True:
+        return []
+    answers = "1 answer differs" if differing == 1 else f"{differing} answers differ"
+    message = (
+        f"Both servers run in deterministic mode, and {answers} all the same. That mode makes one server repeat "
+        "itself at any batch size; it does not make a verify step compute what single steps compute."
+    )
+    return [Finding("deterministic-but-different", message)]
+
+
 def show(value: Any) -> str:
     """A field's value for a sentence."""
     if value is UNSET:

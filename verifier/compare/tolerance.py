@@ -42,6 +42,9 @@ six in 100,000 lie beyond four standard deviations; a run exposes thousands of t
 FULL_SAMPLE = 12
 """Positions from which on a measurement is of high confidence: its root mean square is then known to about 20%."""
 
+NARROW_ENOUGH = 1.5
+"""Ratio of the upper to the lower limit of a tolerance that is known well enough to begin with: at 34 positions."""
+
 CERTAINTY = 0.95
 """One-sided: the measured root mean square is taken at its upper limit, so that few samples do not narrow by luck."""
 
@@ -73,43 +76,70 @@ def floor_of(reference: Fingerprint) -> Tolerance:
     return Tolerance(UNKNOWN, "floor of bfloat16, since the dtype is unknown", "low")
 
 
-def measured(reference: Fingerprint, changes: Sequence[float], deficits: Sequence[float] = ()) -> Measurement | None:
+def measured(
+    reference: Fingerprint,
+    changes: Sequence[float],
+    deficits: Sequence[float] = (),
+    *,
+    so_far: Measurement | None = None,
+    asked: int = 0,
+) -> Measurement | None:
     """The tolerance from how much the reference's gaps change between its own decode and prefill.
 
     Args:
         changes: of the gap between the two most likely tokens, nats, signed, one a position.
         deficits: how far the reference's own tokens lie behind the choice of its scores, nats, one a position.
+        so_far: a measurement at other positions, which is added to these.
+        asked: requests for both together.
 
     Returns:
         ``None`` without samples; the floor where there are deficits only. Else max(floor of the dtype, four times the
         upper limit of the changes' root mean square, their largest), at most `CAP`. Too few samples never narrow a
         floor that stands for want of measuring.
     """
-    beyond = sum(deficit > CAP for deficit in deficits)
-    if not changes:
-        return Measurement(floor_of(reference), 0, 0.0, 0.0, len(deficits), beyond) if deficits else None
-    rms = math.sqrt(sum(change * change for change in changes) / len(changes))
-    largest = max(abs(change) for change in changes)
-    enough = len(changes) >= FULL_SAMPLE
+    samples = len(changes) + (so_far.samples if so_far else 0)
+    own = len(deficits) + (so_far.own_tokens if so_far else 0)
+    beyond = sum(deficit > CAP for deficit in deficits) + (so_far.own_beyond if so_far else 0)
+    if not samples:
+        return Measurement(floor_of(reference), 0, 0.0, 0.0, own, beyond, asked=asked) if own else None
+    squares = math.fsum(change * change for change in changes)
+    rms = math.sqrt((squares + (so_far.samples * so_far.rms**2 if so_far else 0.0)) / samples)
+    largest = max([*map(abs, changes), so_far.largest if so_far else 0.0])
+    return Measurement(
+        _tolerance_of(reference, samples, rms, largest),
+        samples=samples,
+        rms=round(rms, 5),
+        largest=round(largest, 5),
+        own_tokens=own,
+        own_beyond=beyond,
+        asked=asked,
+    )
+
+
+def _tolerance_of(reference: Fingerprint, samples: int, rms: float, largest: float) -> Tolerance:
+    enough = samples >= FULL_SAMPLE
     floor = floor_of(reference)
     least = LLAMA_CPP_LEAST if enough and _is_quantized_llama_cpp(reference) else floor.value
-    spread = max(DEVIATIONS * rms * _upper(len(changes)), largest)
-    value = min(CAP, max(least, spread))
-    count = f"{len(changes)} positions, decode against prefill"
+    spread = max(DEVIATIONS * rms * _upper(samples), largest)
+    count = f"{samples} positions, decode against prefill"
     if spread > least:
         source = f"measured at {count}"
     elif least == floor.value:
         source = f"{floor.source}; measured {spread:.2f} at {count}"
     else:
         source = f"measured at {count}, with the floor of float16"
-    return Measurement(
-        Tolerance(round(value, 4), source, "high" if enough else "medium"),
-        samples=len(changes),
-        rms=round(rms, 5),
-        largest=round(largest, 5),
-        own_tokens=len(deficits),
-        own_beyond=beyond,
-    )
+    factors = (_lower(samples), 1.0, _upper(samples))
+    low, value, high = (round(min(CAP, max(least, spread * factor)), 4) for factor in factors)
+    confidence: Literal["high", "medium"] = "high" if enough else "medium"
+    return Tolerance(value, source, confidence, *((low, high) if low < high else ()))
+
+
+def is_settled(measurement: Measurement) -> bool:
+    """Whether a tolerance is known well enough to begin with, as it is where a floor or the cap decides it."""
+    tolerance = measurement.tolerance
+    if measurement.samples < FULL_SAMPLE:
+        return False
+    return tolerance.low is None or tolerance.high is None or tolerance.high <= NARROW_ENOUGH * tolerance.low
 
 
 def measured_by_decoding(
@@ -184,10 +214,14 @@ def is_reliable(measurement: Measurement | None) -> bool:
         return False
     if not measurement.samples:
         return True
+    return measurement.rms * _lower(measurement.samples) <= CAP
+
+
+def _lower(samples: int) -> float:
+    """How much smaller than a measured root mean square the true one may be: see `_upper`."""
     from scipy.special import chdtri
 
-    lower = math.sqrt(measurement.samples / float(chdtri(measurement.samples, 1 - CERTAINTY)))
-    return measurement.rms * lower <= CAP
+    return math.sqrt(samples / float(chdtri(samples, 1 - CERTAINTY)))
 
 
 def _upper(samples: int) -> float:

@@ -212,7 +212,10 @@ def parameter_ignored(case: Case) -> Ruling | None:
     """
     parameters = case.prompt.parameters
     names = " and ".join(shaping(parameters))
-    if case.without_parameters is not None and all(map(within, case.without_parameters)):
+    # Where the parameter changes nothing, the model's own answer without it is no sign that it was ignored.
+    bare = None if case.misapplied else case.without_parameters
+    is_bare = bare is not None and all(map(within, bare))
+    if is_bare or (case.ignored and any(map(beyond, case.splits))):
         return Ruling(
             "diverged",
             "parameter-ignored",
@@ -228,6 +231,48 @@ def parameter_ignored(case: Case) -> Ruling | None:
         "speculation",
         f"The speculative server took a token that the model prefers and {names} forbids: the reference did not take "
         "it.",
+    )
+
+
+def parameter_misapplied(case: Case) -> Ruling | None:
+    """A parameter changes nothing on the reference and nothing is wrong without it, but with it the answer is broken.
+
+    It has one name, whether it shows as a wrong token, as a wrong end or by a gap that would only be suspect alone.
+    """
+    if not case.misapplied or case.relaxed or case.neighbour or _is_cleared(case):
+        return None
+    wrong = [split for split in case.splits if beyond(split)]
+    ending = stop_handling(case)
+    if wrong:
+        worst = max(wrong, key=lambda split: split.gap)
+        least = "at least " if worst.at_least else ""
+        what = f"token {worst.index} is {least}{worst.gap:.2f} nat behind the reference's choice"
+    elif ending is not None and ending.fault == "speculation":
+        what = f"it ends differently: {_ends(case)}"
+    else:
+        return None
+    return Ruling("diverged", "parameter-misapplied", "speculation", f"{_only_under_speculation(case)}: {what}.")
+
+
+def misapplied_without_evidence(case: Case) -> Ruling | None:
+    """The same by the answers alone, which a near-tie can do as well: not where one is known to."""
+    if not case.misapplied or case.repeats is False or case.scored == "all" or any(map(within, case.splits)):
+        return None
+    if (broken := degenerated(case)) is not None and broken.fault == "speculation":
+        return None
+    return Ruling(
+        "near-lossless" if _is_near(case) else "diverged",
+        "parameter-misapplied",
+        "undetermined",
+        f"{_only_under_speculation(case)}. There is no evidence that rules out a near-tie.",
+    )
+
+
+def _only_under_speculation(case: Case) -> str:
+    names = " and ".join(case.misapplied)
+    return (
+        f"With and without {names} the reference gives the same answer, and the speculative server gives it without; "
+        f"with {names} its answer differs"
     )
 
 
@@ -260,26 +305,27 @@ def wrong_token(case: Case) -> Ruling | None:
             "undetermined",
             "undetermined",
             f"{many} at {worst.index}, {verb} {worst.gap:.2f} nat behind the reference's choice: beyond the tolerance "
-            f"of {case.tolerance.value:.2f}{_by_decoding(case)}, but by too little to be proof alone. "
+            f"of {case.tolerance}{_by_decoding(case)}, but by too little to be proof alone. "
             "Ask more prompts.",
         )
     worst = max(wrong, key=lambda split: split.gap)
     least = "at least " if worst.at_least else ""
     many = f"{len(wrong)} tokens are" if len(wrong) > 1 else "One token is"
+    rest = " That is proof, so the rest was not scored." if case.scored == "proof" else ""
     if case.relaxed:
         return Ruling(
             "diverged",
             "relaxed-acceptance",
             "speculation",
             f"{many} not what the reference would have picked (worst gap {least}{worst.gap:.2f} nat), and the server "
-            "is set to accept such tokens.",
+            f"is set to accept such tokens.{rest}",
         )
     return Ruling(
         "diverged",
         "wrong-token",
         "speculation",
         f"{many} beyond the tolerance of {case.tolerance.value:.2f} nat on the reference; the worst, at token "
-        f"{worst.index}, is {least}{worst.gap:.2f} nat behind its choice{_by_decoding(case)}.",
+        f"{worst.index}, is {least}{worst.gap:.2f} nat behind its choice{_by_decoding(case)}.{rest}",
     )
 
 
@@ -341,7 +387,7 @@ def rounding(case: Case) -> Ruling | None:
     elif widest == 0:
         how = "those that the reference itself prefers when it is asked again after the same prefix"
     else:
-        how = f"near-ties of at most {widest:.2g} nat, within the tolerance of {case.tolerance.value:.2f}"
+        how = f"near-ties of at most {widest:.2g} nat, within the tolerance of {case.tolerance}"
     how += _by_decoding(case)
     where = "every split" if case.scored == "all" else "the only split, after which the answers are equal,"
     return Ruling(cls, "rounding", "none", f"At {where} the tokens are {how}.")
@@ -419,10 +465,12 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("parameter-broken", parameter_broken),
     ("own-word", own_word),
     ("unreliable-reference", unreliable_reference),
+    ("parameter-misapplied", parameter_misapplied),
     ("parameter-ignored", parameter_ignored),
     ("stop-handling", stop_handling),
     ("cross-talk", cross_talk),
     ("wrong-token", wrong_token),
+    ("parameter-misapplied", misapplied_without_evidence),
     ("degeneration", degenerated),
     ("far-by-text", far_by_text),
     ("rounding", rounding),

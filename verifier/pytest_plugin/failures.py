@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from verifier.pytest_plugin.checks import Checked
 from verifier.records import Alignment, Comparison, Split, Statistics
+from verifier.reports.unseen import unseen
 from verifier.reports.untrusted import visible
 
 BEFORE, AFTER = 48, 72
@@ -38,6 +39,8 @@ def what_differs(comparison: Comparison) -> Iterator[str]:
     if comparison.alignment is not None:
         yield ""
         yield from around_split(comparison.alignment)
+        if hidden := unseen(comparison):
+            yield f"  {hidden}"
     if comparison.splits:
         yield ""
         yield "what the reference thinks of the speculative tokens, in nats:"
@@ -46,7 +49,7 @@ def what_differs(comparison: Comparison) -> Iterator[str]:
             yield f"  and {len(comparison.splits) - MOST_SPLITS} more"
     if comparison.tolerance is not None:
         tolerance = comparison.tolerance
-        yield f"  tolerance {tolerance.value:.2f}: {visible(tolerance.source)} ({tolerance.confidence} confidence)"
+        yield f"  tolerance {tolerance}: {visible(tolerance.source)} ({tolerance.confidence} confidence)"
     if comparison.ref_repeats is False:
         yield "the reference did not repeat its own answer to this prompt"
 

@@ -22,6 +22,7 @@ from rich.text import Text
 
 from verifier.events import Advanced, Event, Failed, Finished, Found, Identified, StageStarted, Waiting
 from verifier.records import Comparison, Finding, ServerRecord, SpeculationSettings, Summary
+from verifier.reports.unseen import unseen
 from verifier.reports.untrusted import visible
 
 if TYPE_CHECKING:
@@ -317,6 +318,8 @@ def _detail(comparison: Comparison, width: int) -> list[RenderableType]:
         line.truncate(width, overflow="ellipsis")
         lines.append(line)
     lines.append(Text(" " * (LABEL + before.cell_len) + "^", style="dim"))
+    if hidden := unseen(comparison):
+        lines.append(Text(f"  {hidden}", style="dim"))
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from verifier.errors import ServerError
@@ -10,6 +11,15 @@ from verifier.servers.protocol import Scored
 
 MOST_LOGPROB = 1e-3
 """Nats by which rounding may lift a logprob over 0."""
+
+MOST_SHARE = 1.5
+"""What the probabilities of one position may add up to: coarse rounding exceeds 1, and broken ones are far above it."""
+
+LEAST_LIKELY = -20.0
+"""Nats. The most likely of V tokens has a probability of at least 1/V, and no vocabulary has 485 million (e^20)."""
+
+SAME_TOKEN = 0.01
+"""Nats by which two logprobs of one token in one distribution may differ: they are computed once and may be rounded."""
 
 Top = tuple[tuple[TokenLogprob, ...], ...]
 
@@ -41,7 +51,26 @@ def doubtful(top: Sequence[Sequence[TokenLogprob]], chosen: Sequence[float] | No
             return "has logprobs of 0.0 for several tokens at one position"
         if any(token.logprob > MOST_LOGPROB for token in tokens):
             return "has logprobs above 0.0"
+        if not all(math.isfinite(token.logprob) for token in tokens):
+            return "has logprobs that are not numbers"
+        known = {token.id: token.logprob for token in tokens}
+        if sum(map(math.exp, known.values())) > MOST_SHARE:
+            return "has logprobs whose probabilities add up to more than 1"
+        if known and max(known.values()) < LEAST_LIKELY:
+            return "has logprobs by which even the most likely token is all but impossible: too unlikely to be true"
     return ""
+
+
+def believable(top: tuple[TokenLogprob, ...], url: str) -> tuple[TokenLogprob, ...]:
+    """One distribution as it is.
+
+    Raises:
+        ServerError: ``bad-scores`` when it cannot be true.
+    """
+    wrong = doubtful([top])
+    if wrong:
+        raise bad_scores(url, f"sent a distribution it cannot mean: the answer {wrong}")
+    return top
 
 
 def fitting(
@@ -83,6 +112,12 @@ def check_scores(scored: Sequence[Scored], url: str) -> None:
     Raises:
         ServerError: ``bad-scores``.
     """
-    wrong = doubtful([position.top for position in scored], [position.logprob for position in scored])
+    for position in scored:
+        listed = next((token.logprob for token in position.top if token.id == position.id), position.logprob)
+        if abs(listed - position.logprob) > SAME_TOKEN:
+            raise bad_scores(url, f"sent two logprobs for token {position.id}: {position.logprob:g} and {listed:g}")
+    whole = [(TokenLogprob(position.id, position.logprob), *position.top) for position in scored]
+    chosen = [position.logprob for position in scored]
+    wrong = doubtful([position.top for position in scored], chosen) or doubtful(whole)
     if wrong:
         raise bad_scores(url, f"sent scores it cannot mean: the answer {wrong}")

@@ -229,6 +229,10 @@ class SGLang:
         return None
 
 
+OWN_HEAD = "NEXTN (the model's own MTP head)"
+"""What drafts where SGLang says EAGLE and names no draft model."""
+
+
 def sampling(max_tokens: int, request: Request | None = None) -> dict[str, Any]:
     """Every sampling parameter that any version knows; one that a version does not know is an error there.
 
@@ -357,8 +361,18 @@ def _speculation(info: dict[str, Any], states: list[dict[str, Any]]) -> Speculat
         for name, value in live.items()
         if name.startswith("speculative_") and name not in {"speculative_algorithm", "speculative_draft_model_path"}
     }
-    draft = fields.text(info.get("speculative_draft_model_path"))
-    return SpeculationSettings(method=method, draft_model=model_name(draft), settings=fields.scalars(settings))
+    path = fields.text(info.get("speculative_draft_model_path"))
+    if method == "EAGLE" and "speculative_draft_model_path" in info and path in {None, "", info.get("model_path")}:
+        # SGLang rewrites NEXTN to EAGLE; without a model of its own for drafts, the target's MTP head drafts.
+        method, path = OWN_HEAD, None
+    used = {name: value for name, value in fields.scalars(settings).items() if _is_used(name, method)}
+    return SpeculationSettings(method=method, draft_model=model_name(path), settings=used)
+
+
+def _is_used(setting: str, method: str) -> bool:
+    """Whether a setting is of the method in use: the server lists those of all methods."""
+    owner = next((name for name in ("ngram", "dflash") if setting.startswith(f"{name}_")), None)
+    return owner is None or method.lower().startswith(owner)
 
 
 def _lossy(info: dict[str, Any], states: list[dict[str, Any]]) -> list[Finding]:
