@@ -24,7 +24,8 @@ pytestmark = pytest.mark.real
 METHODS = ("mtp", "eagle3", "dflash", "draft", "ngram")
 EXACT = ("F32", "Q8_0")
 ROUNDED = ("Q6_K", "Q4_K_M")
-FEW = ("--prompts", "tasks", "--sample", "8", "--max-tokens", "48")
+FEW = ("--sample", "8", "--max-tokens", "48")
+TASKS = ("--prompts", "tasks", *FEW)
 
 Made = Callable[[str], Path]
 
@@ -50,9 +51,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 def check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """Check a pair that is started for it; gives the exit code and the JSON."""
 
-    def call(model: Path, kind: str, *options: str, slots: int = 1) -> tuple[int, Any]:
+    def call(model: Path, kind: str, *options: str, prompts: str = "tasks", slots: int = 1) -> tuple[int, Any]:
         with demo.pair(model, kind, tmp_path, slots=slots) as pair:
-            words = ["check", "--spec", pair.spec_url, "--ref", pair.ref_url, *FEW, *options]
+            words = ["check", "--spec", pair.spec_url, "--ref", pair.ref_url, "--prompts", prompts, *FEW, *options]
             code = run([*words, "--out", str(tmp_path / "out"), "--json"])
         return code, json.loads(capsys.readouterr().out)
 
@@ -78,13 +79,15 @@ def test_nobody_is_at_fault_where_near_ties_may_fall_the_other_way(
     rows = told["comparisons"]
     assert {(row["cause"], row["fault"]) for row in rows} <= {("none", "none"), ("rounding", "none")}, rows
     assert told["summary"]["acceptance_length"] > 1
-    assert code == 0
+    # A model that drafts for itself may be right with every draft, and then nothing was shown about rejections.
+    unproven = method == "draft" and "No draft token was rejected" in told["summary"]["sentence"]
+    assert code == (3 if unproven else 0)
 
 
 @pytest.mark.parametrize("quantization", [*EXACT, *ROUNDED])
 @pytest.mark.parametrize("prompts", ["tasks", "unicode", "endings"])
 def test_four_requests_at_once_blame_nobody(made: Made, check: Any, quantization: str, prompts: str) -> None:
-    code, told = check(made(quantization), "mtp", "--prompts", prompts, "--concurrency", "4", slots=4)
+    code, told = check(made(quantization), "mtp", "--concurrency", "4", prompts=prompts, slots=4)
     assert {row["fault"] for row in told["comparisons"]} <= {"none", "reference", "undetermined"}
     assert told["summary"]["faults"].get("speculation", 0) == 0
     if quantization in EXACT:
@@ -97,12 +100,24 @@ def test_drafts_that_are_accepted_at_random_are_lossy(
 ) -> None:
     model = demo_models.lab()
     port = free_port()
-    broken = [*embedded_command(model, str(port), kind="lossy"), "--synthetic-length", str(length)]
+    broken = [*embedded_command(model, str(port), kind="lossy", n_max=8), "--synthetic-length", str(length)]
     speculative = Process(broken, f"http://127.0.0.1:{port}", tmp_path / "spec.log")
     with embedded(model, tmp_path / "ref.log") as ref, speculative as spec:
         for server in (ref, spec):
             asyncio.run(server.healthy(120, lambda _: None))
-        words = ["check", "--spec", spec.url, "--ref", ref.url, *FEW, "--out", str(tmp_path / "out"), "--json"]
+        words = [
+            "check",
+            "--spec",
+            spec.url,
+            "--ref",
+            ref.url,
+            "--prompts",
+            "tasks",
+            *FEW,
+            "--out",
+            str(tmp_path / "out"),
+            "--json",
+        ]
         assert run(words) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["verdict"] == "LOSSY"
@@ -116,7 +131,19 @@ def test_another_quantization_is_not_comparable_and_is_blamed_when_allowed(
         demo.pair(made("Q8_0"), "none", tmp_path / "a") as one,
         demo.pair(made("Q4_K_M"), "mtp", tmp_path / "b") as two,
     ):
-        words = ["check", "--spec", two.spec_url, "--ref", one.ref_url, *FEW, "--out", str(tmp_path / "out"), "--json"]
+        words = [
+            "check",
+            "--spec",
+            two.spec_url,
+            "--ref",
+            one.ref_url,
+            "--prompts",
+            "tasks",
+            *FEW,
+            "--out",
+            str(tmp_path / "out"),
+            "--json",
+        ]
         assert run(words) == 3
         assert json.loads(capsys.readouterr().out)["verdict"] == "INVALID"
         allowed = [word for field in ("model", "quantization", "dtype") for word in ("--allow-mismatch", field)]

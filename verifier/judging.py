@@ -9,12 +9,10 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from verifier.background import Background
 from verifier.compare.alignment import Answer, align
 from verifier.compare.degeneration import degeneration
 from verifier.compare.evidence import hangs_on, proven, within
 from verifier.compare.fingerprints import LOSSY_SWITCH
-from verifier.compare.self_consistency import ENDS_IN_IDS, Contradiction, Terms, contradictions
 from verifier.compare.shaping import is_shifted, shaping
 from verifier.compare.speed import acceptance_length, decode_speed
 from verifier.compare.structure import structure
@@ -45,6 +43,7 @@ from verifier.notes import (
     notes_on_parts,
     notes_on_usage,
 )
+from verifier.own_words import NOTHING_SHOWN, OwnWords, Shown
 from verifier.pairs import Pairs
 from verifier.plan import Plan
 from verifier.records import (
@@ -72,18 +71,6 @@ REFUSED_EVIDENCE = "evidence"
 """Name of the finding that the reference answered and gave no evidence on a prompt."""
 
 
-@dataclass(frozen=True)
-class Shown:
-    """What the two answers to a prompt show by themselves, whatever the reference thinks of their tokens."""
-
-    ref: tuple[Contradiction, ...] = ()
-    spec: tuple[Contradiction, ...] = ()
-    neighbour: str = ""
-    """The other prompt whose answer the speculative one is."""
-
-
-NOTHING_SHOWN = Shown()
-
 NO_JUDGE = (
     "The reference speculates, so its log-probabilities are not used as evidence: a server that verifies drafts can "
     "return wrong ones. Start it without speculation to have differences explained."
@@ -109,8 +96,11 @@ class Judge:
     _measured: bool = False
     _measuring: Gauge | None = None
     _warned: bool = False
-    _background: Background | None = None
     _pairs: Pairs | None = None
+
+    def __post_init__(self) -> None:
+        """Prepare what the answers are held against by themselves."""
+        self._own_words = OwnWords(self.plan, self.store, self.reference or self.speculative, self.recorded)
 
     def at_once(self, prompt: Prompt) -> Comparison | None:
         """The verdict where it needs no evidence because both answers are there and equal, else ``None``."""
@@ -139,7 +129,7 @@ class Judge:
             evidence = await self._evidence(prompt, ref, spec, alignment.spans[0].ref_start)
         elif alignment.unit == "grapheme" and alignment.spans and self.plan.score != "none":
             evidence = await self._text_evidence(prompt, ref, spec)
-        return self._decided(prompt, ref, spec, alignment, evidence, await self._shown(prompt, ref, spec))
+        return self._decided(prompt, ref, spec, alignment, evidence, await self._own_words.shown(prompt, ref, spec))
 
     async def own_gap(self, prompt: Prompt) -> float | None:
         """The widest gap (nats) of the reference's own answer, scored as speculative ones are: the control of `drift`.
@@ -370,54 +360,6 @@ class Judge:
             return alignment
         return align(with_pieces(ref, pieces), with_pieces(spec, pieces))
 
-    async def _shown(self, prompt: Prompt, ref: Completion, spec: Completion) -> Shown:
-        """What two answers that differ show by themselves, beside the other answers of the run."""
-        if self._background is None:
-            self._background = Background.of(self.store)
-        of_ref, of_spec = await self._text_of(ref), await self._text_of(spec)
-        known = of_ref is not None and of_spec is not None
-        return Shown(
-            contradictions(ref, self._terms(prompt, "ref"), of_ref if known else None),
-            contradictions(spec, self._terms(prompt, "spec"), of_spec if known else None),
-            self._background.neighbour(spec, ref, self.store),
-        )
-
-    async def _text_of(self, answer: Completion) -> str | None:
-        """What the ids of an answer decode to, by either server's detokenizer; ``None`` where that is not known."""
-        server = self.reference or self.speculative
-        if server is None or not answer.ids:
-            return None
-        try:
-            return await server.text_of(answer.ids)
-        except ServerError:
-            return None
-
-    def _terms(self, prompt: Prompt, arm: Arm) -> Terms:
-        """What an answer of ``arm`` to a prompt is held against."""
-        server, rendering = self.store.servers.get(arm), self.store.rendering(prompt.id)
-        mark = server.fingerprint if server else None
-        return Terms(
-            limit=self._limit(prompt, arm),
-            sent=len(rendering.ids) if rendering and rendering.ids is not None else None,
-            stop=prompt.parameters.stop,
-            ignore_eos=prompt.parameters.ignore_eos,
-            min_tokens=prompt.parameters.min_tokens,
-            end_ids=self._background.end_ids if self._background else frozenset(),
-            context_length=mark.context_length if mark and isinstance(mark.context_length, int) else None,
-            ends_in_ids=mark is not None and mark.engine.lower() in ENDS_IN_IDS,
-        )
-
-    def _limit(self, prompt: Prompt, arm: Arm) -> int | None:
-        """The most tokens that an answer of ``arm`` was allowed: a file that is compared may have limits of its own."""
-        asked = self.plan.passes(arm)[0]
-        if arm == "spec" and self.recorded is not None:
-            options = self.recorded.header.options
-            most = options.get("max_tokens")
-            if not isinstance(most, int):
-                return None
-            asked = replace(asked, max_tokens=most, capped=bool(options.get("capped")))
-        return asked.limit(prompt)
-
     def _decided(
         self,
         prompt: Prompt,
@@ -428,7 +370,7 @@ class Judge:
         shown: Shown,
     ) -> Comparison:
         differs = not same_answer(ref, spec)
-        terms = self._terms(prompt, "spec")
+        terms = self._own_words.terms(prompt, "spec")
         built = structure(
             ref, spec, end_ids=terms.end_ids, stop_strings=prompt.parameters.stop, ignore_eos=terms.ignore_eos
         )

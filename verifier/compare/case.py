@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from verifier.compare.degeneration import Sign
 from verifier.compare.parts import same_parts
-from verifier.compare.self_consistency import Contradiction
+from verifier.compare.self_consistency import Contradiction, length_of
 from verifier.compare.structure import Structure
 from verifier.records import Alignment, Cause, Class, Completion, Fault, Prompt, Scored, Split, Tolerance
 
@@ -73,6 +73,12 @@ class Case:
             return None
         return all(same_answer(self.ref, again) for again in self.ref_again)
 
+    @property
+    def ends(self) -> str:
+        """How both answers ended, within a sentence."""
+        ref, spec = ended(self.ref, self.limit), ended(self.spec, self.limit)
+        return f"{ref} on the reference, {spec} on the speculative server"
+
 
 @dataclass(frozen=True)
 class Ruling:
@@ -103,3 +109,11 @@ def first_difference(one: Completion, other: Completion) -> int | None:
         return None
     pairs = enumerate(zip(one.ids, other.ids, strict=False))
     return next((index for index, (a, b) in pairs if a != b), min(len(one.ids), len(other.ids)))
+
+
+def ended(answer: Completion, limit: int | None) -> str:
+    """Such as "length after 10 of 12 tokens"."""
+    count = length_of(answer)
+    if count is None:
+        return answer.finish
+    return f"{answer.finish} after {count}{f' of {limit}' if limit is not None else ''} tokens"

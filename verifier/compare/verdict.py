@@ -14,11 +14,11 @@ from verifier.compare.case import first_difference as first_difference
 from verifier.compare.case import same_answer as same_answer
 from verifier.compare.evidence import beyond, proof, within
 from verifier.compare.nearness import is_local, is_whole_again
+from verifier.compare.parameter_rules import parameter_broken, parameter_ignored
 from verifier.compare.parts import left_in_text, moved, only_layout, same_parts
-from verifier.compare.self_consistency import REPLACEMENT, Contradiction, contradicted, length_of
-from verifier.compare.shaping import broken_promise, is_shifted, shaping
+from verifier.compare.self_consistency import REPLACEMENT, Contradiction, contradicted
 from verifier.compare.text_evidence import only_change
-from verifier.records import Cause, Class, Completion, Fault
+from verifier.records import Cause, Class, Fault
 
 
 def comparison_valid(case: Case) -> Ruling | None:
@@ -163,17 +163,8 @@ def stop_handling(case: Case) -> Ruling | None:
         "diverged",
         "stop-handling",
         "reference" if only_ref else "speculation",
-        f"The tokens are equal as far as both go, but the answers end differently: {_ended(case.ref, case.limit)} on "
-        f"the reference, {_ended(case.spec, case.limit)} on the speculative server.",
+        f"The tokens are equal as far as both go, but the answers end differently: {case.ends}.",
     )
-
-
-def _ended(answer: Completion, limit: int | None) -> str:
-    """Such as "length after 10 of 12 tokens"."""
-    count = length_of(answer)
-    if count is None:
-        return answer.finish
-    return f"{answer.finish} after {count}{f' of {limit}' if limit is not None else ''} tokens"
 
 
 def _end_is_a_tie(case: Case) -> bool:
@@ -190,50 +181,6 @@ def _end_is_a_tie(case: Case) -> bool:
     return case.scored == "all" or any(split.index == place for split in case.splits)
 
 
-def parameter_broken(case: Case) -> Ruling | None:
-    """An answer shows by itself that a parameter of its request had no effect, and the other answer does not."""
-    of_ref, of_spec = (broken_promise(case.prompt.parameters, case.bias, one) for one in (case.ref, case.spec))
-    if bool(of_ref) == bool(of_spec):
-        return None
-    side: Fault = "speculation" if of_spec else "reference"
-    who = "speculative server" if of_spec else "reference"
-    answer = case.spec if of_spec else case.ref
-    return Ruling(
-        "diverged", "parameter-ignored", side, f"The {who} {of_ref or of_spec} ({_ended(answer, case.limit)})."
-    )
-
-
-def parameter_ignored(case: Case) -> Ruling | None:
-    """A request parameter that took effect on one side only, as the tokens show.
-
-    The reference left a token that the model prefers, which only a parameter can make it do, and the speculative server
-    took that token. Where a parameter moves logits instead of forbidding tokens, that may still be a near-tie of what
-    it left; then the whole speculative answer must be what the model says without any parameter.
-    """
-    parameters = case.prompt.parameters
-    names = " and ".join(shaping(parameters))
-    # Where the parameter changes nothing, the model's own answer without it is no sign that it was ignored.
-    bare = None if case.misapplied else case.without_parameters
-    is_bare = bare is not None and all(map(within, bare))
-    if is_bare or (case.ignored and any(map(beyond, case.splits))):
-        return Ruling(
-            "diverged",
-            "parameter-ignored",
-            "speculation",
-            f"Every token of the speculative answer is what the model says without {names}; with it the reference says "
-            "something else.",
-        )
-    if not case.moved or is_shifted(parameters) or not case.same_engine:
-        return None
-    return Ruling(
-        "diverged",
-        "parameter-ignored",
-        "speculation",
-        f"The speculative server took a token that the model prefers and {names} forbids: the reference did not take "
-        "it.",
-    )
-
-
 def parameter_misapplied(case: Case) -> Ruling | None:
     """A parameter changes nothing on the reference and nothing is wrong without it, but with it the answer is broken.
 
@@ -248,7 +195,7 @@ def parameter_misapplied(case: Case) -> Ruling | None:
         least = "at least " if worst.at_least else ""
         what = f"token {worst.index} is {least}{worst.gap:.2f} nat behind the reference's choice"
     elif ending is not None and ending.fault == "speculation":
-        what = f"it ends differently: {_ends(case)}"
+        what = f"it ends differently: {case.ends}"
     else:
         return None
     return Ruling("diverged", "parameter-misapplied", "speculation", f"{_only_under_speculation(case)}: {what}.")
@@ -444,16 +391,12 @@ def _open(case: Case, *, near: bool) -> str:
         return "The speculative answer is empty, and the reference's is not; there is no evidence for its end."
     if case.ref.ids is None or case.spec.ids is None:
         if ref and spec.startswith(ref):
-            return f"The reference's answer is the beginning of the speculative one, which goes on: {_ends(case)}."
+            return f"The reference's answer is the beginning of the speculative one, which goes on: {case.ends}."
         if spec and ref.startswith(spec):
-            return f"The speculative answer is only the beginning of the reference's: {_ends(case)}."
+            return f"The speculative answer is only the beginning of the reference's: {case.ends}."
     by = "the text alone" if case.scored == "none" else "the text, since what is known of the tokens decides nothing"
     change = "a small local change, after which the texts agree." if near else "more than a small local change."
     return f"Judged by {by}: {change}"
-
-
-def _ends(case: Case) -> str:
-    return f"{_ended(case.ref, case.limit)} on the reference, {_ended(case.spec, case.limit)} on the other server"
 
 
 RULES: tuple[tuple[str, Rule], ...] = (
