@@ -118,7 +118,7 @@ def test_the_reference_is_started_again_only_when_evidence_is_open(check: Any) -
     code, result, _ = check("--ref-cmd", command(), "--spec-cmd", differing)
     assert (code, result["verdict"]) == (1, "LOSSY")
     assert logs(result) == ["reference-2.log", "reference.log", "speculative.log"]
-    assert {row["scored"] for row in result["comparisons"]} == {"all"}
+    assert {row["scored"] for row in result["comparisons"]} == {"proof"}
     code, result, _ = check("--ref-cmd", command(), "--spec-cmd", differing, "--no-rescore")
     assert (code, result["verdict"]) == (1, "LOSSY")
     assert logs(result) == ["reference.log", "speculative.log"]

@@ -6,7 +6,6 @@ the other way, and nobody is at fault.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,6 @@ import pytest
 from lab import to_gguf
 from verifier import demo, demo_models
 from verifier.cli import run
-from verifier.servers.launch import Process, embedded, embedded_command, free_port
 
 pytestmark = pytest.mark.real
 
@@ -98,27 +96,9 @@ def test_four_requests_at_once_blame_nobody(made: Made, check: Any, quantization
 def test_drafts_that_are_accepted_at_random_are_lossy(
     length: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = demo_models.lab()
-    port = free_port()
-    broken = [*embedded_command(model, str(port), kind="lossy", n_max=8), "--synthetic-length", str(length)]
-    speculative = Process(broken, f"http://127.0.0.1:{port}", tmp_path / "spec.log")
-    with embedded(model, tmp_path / "ref.log") as ref, speculative as spec:
-        for server in (ref, spec):
-            asyncio.run(server.healthy(120, lambda _: None))
-        words = [
-            "check",
-            "--spec",
-            spec.url,
-            "--ref",
-            ref.url,
-            "--prompts",
-            "tasks",
-            *FEW,
-            "--out",
-            str(tmp_path / "out"),
-            "--json",
-        ]
-        assert run(words) == 1
+    with demo.pair(demo_models.lab(), "lossy", tmp_path, n_max=8, synthetic_length=length) as pair:
+        words = ["check", "--spec", pair.spec_url, "--ref", pair.ref_url, *TASKS, "--out", str(tmp_path / "out")]
+        assert run([*words, "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["verdict"] == "LOSSY"
     assert told["summary"]["faults"].get("reference", 0) == 0

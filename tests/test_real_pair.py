@@ -86,7 +86,7 @@ def test_false_acceptance_is_lossy_by_speculations_fault(
 ) -> None:
     """llama.cpp's synthetic acceptance takes drafts at random; no fingerprint shows it, the evidence does."""
     port = free_port()
-    command = [*embedded_command(model, str(port), kind="lossy"), "--synthetic-length", str(length)]
+    command = embedded_command(model, str(port), kind="lossy", synthetic_length=length)
     with Process(command, f"http://127.0.0.1:{port}", tmp_path / "lossy.log") as lossy:
         asyncio.run(lossy.healthy(60))
         code, result = checked(

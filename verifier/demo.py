@@ -75,11 +75,12 @@ def pair(
     draft: Path | None = None,
     n_max: int | None = None,
     slots: int = 1,
+    synthetic_length: float | None = None,
 ) -> Iterator[Pair]:
     """Both servers, healthy; they are stopped when the context is left, however that happens.
 
     Args:
-        draft, n_max: of the speculative server, as `embedded_command` takes them.
+        draft, n_max, synthetic_length: of the speculative server, as `embedded_command` takes them.
         slots: of both servers.
 
     Raises:
@@ -89,7 +90,15 @@ def pair(
     require_server()
     with ExitStack() as stack:
         ref = stack.enter_context(embedded(model, logs / "reference.log", slots=slots))
-        speculative = embedded(model, logs / "speculative.log", kind=kind, slots=slots, draft=draft, n_max=n_max)
+        speculative = embedded(
+            model,
+            logs / "speculative.log",
+            kind=kind,
+            slots=slots,
+            draft=draft,
+            n_max=n_max,
+            synthetic_length=synthetic_length,
+        )
         spec = stack.enter_context(speculative)
         asyncio.run(_healthy(ref, spec, display))
         yield Pair(ref.url, spec.url, ref.pid, spec.pid)

@@ -68,8 +68,9 @@ class Pair:
         return [len(self.bodies(server)) for server in (self.ref, self.spec)]
 
     def bodies(self, server: MockServer) -> list[Any]:
-        """Requests for an answer; those of one token are probes and evidence."""
-        return [body for body in server.state.posted("/v1/completions") if body.get("max_tokens", 0) > 1]
+        """Requests for an answer; those of one token, or with the tokens to say, are probes and evidence."""
+        posted = server.state.posted("/v1/completions")
+        return [body for body in posted if body.get("max_tokens", 0) > 1 and "vllm_xargs" not in body]
 
     def prompts(self) -> set[str]:
         """The texts that the speculative server was asked to go on with."""

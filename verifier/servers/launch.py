@@ -233,6 +233,7 @@ class EmbeddedOptions(TypedDict, total=False):
     slots: int
     draft: Path | None
     n_max: int | None
+    synthetic_length: float | None
 
 
 def embedded_command(
@@ -245,6 +246,7 @@ def embedded_command(
     slots: int = 1,
     draft: Path | None = None,
     n_max: int | None = None,
+    synthetic_length: float | None = None,
 ) -> list[str]:
     """The words that start llama.cpp's server on loopback, from the ``demo`` extra.
 
@@ -253,11 +255,13 @@ def embedded_command(
         context: tokens of one slot.
         draft: a draft model's file; without it the one next to the model.
         n_max: tokens that one step drafts at most; the kind's own default when ``None``.
+        synthetic_length: mean number of tokens that the kind ``lossy`` accepts in a step, whatever the model says.
     """
     command = [sys.executable, "-m", "verifier.servers.embedded", "--model", str(model), "--port", port]
     command += ["--kind", kind, "--threads", str(threads), "--context", str(context), "--slots", str(slots)]
     command += ["--draft", str(draft)] if draft is not None else []
-    return command + (["--n-max", str(n_max)] if n_max is not None else [])
+    command += ["--n-max", str(n_max)] if n_max is not None else []
+    return command + (["--synthetic-length", str(synthetic_length)] if synthetic_length is not None else [])
 
 
 def embedded(model: Path, log: Path, **options: Unpack[EmbeddedOptions]) -> Process:
