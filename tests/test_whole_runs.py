@@ -74,7 +74,7 @@ def test_a_few_suspects_prove_nothing(check: Any, engine: str) -> None:
         code, told, _ = check(ref, spec, TEXTS[:5], "--tolerance", "0.3")
     assert {row["fault"] for row in told["comparisons"]} <= {"undetermined", "none"}
     assert (code, told["verdict"]) == (3, "INCONCLUSIVE")
-    assert "More prompts" in told["summary"]["sentence"]
+    assert "Run more prompts" in told["summary"]["sentence"]
 
 
 @pytest.mark.parametrize("engine", PREFILL)

@@ -34,7 +34,10 @@ def real(url: str, work: Any) -> Any:
 def test_what_they_are(real_pair: Pair) -> None:
     ref, spec = (real(url, lambda s: s.identify()) for url in (real_pair.ref_url, real_pair.spec_url))
     assert ref.fingerprint.speculation is None
-    assert spec.fingerprint.speculation == SpeculationSettings("ngram-simple")
+    # The width of drafts is told from the first draft on, and other tests may have had one.
+    assert isinstance(spec.fingerprint.speculation, SpeculationSettings)
+    assert spec.fingerprint.speculation.method == "ngram-simple"
+    assert spec.fingerprint.speculation.settings in ({}, {"n_max": "12"})
     assert ref.fingerprint.vocabulary == spec.fingerprint.vocabulary == 262144
     for name in ("engine", "version", "model", "quantization", "context_length"):
         assert getattr(ref.fingerprint, name) == getattr(spec.fingerprint, name)
