@@ -211,12 +211,19 @@ noise_concurrency = option(
 timeout = option(
     "--timeout", type=number("timeout"), default=600.0, show_default=True, help="Seconds to wait for one answer."
 )
+model = option(
+    "--model",
+    metavar="lab|gemma|FILE",
+    default="lab",
+    show_default=True,
+    help="The lab model, Gemma (extra: `gemma`), or a GGUF file.",
+)
 draft = option(
     "--draft",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The draft model's GGUF file. [default: the one next to the model]",
 )
-n_max = option("--n-max", type=click.IntRange(min=1), help="Tokens that one step drafts at most.")
+n_max = option("--n-max", type=click.IntRange(min=1), help="Most tokens drafted in one step.")
 slots = option(
     "--slots",
     type=click.IntRange(1, 64),

@@ -11,13 +11,7 @@ from verifier.servers.embedded import KINDS
 
 
 @click.command("serve")
-@options.option(
-    "--model",
-    metavar="lab|gemma|FILE",
-    default="lab",
-    show_default=True,
-    help="The lab model, Gemma (extra: `gemma`), or a GGUF file.",
-)
+@options.model
 @options.option(
     "--kind",
     metavar="NAME[,NAME…]",
