@@ -22,8 +22,8 @@ from verifier.servers.embedded import KINDS
 @options.draft
 @options.n_max
 @options.slots
-@options.option("--port", type=click.IntRange(1, 65535), default=30000, show_default=True)
-@options.option("--threads", type=click.IntRange(min=1), default=1, show_default=True)
+@options.option("--port", type=click.IntRange(1, 65535), default=30000, show_default=True, help="On 127.0.0.1.")
+@options.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="CPU threads.")
 @options.option("--context", type=click.IntRange(min=1), default=2048, show_default=True, help="Tokens of one slot.")
 def command(
     model: str, kind: str, draft: Path | None, n_max: int | None, slots: int, port: int, threads: int, context: int
