@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from verifier.prompt_maker import ADJECTIVES, NOUNS, Words
+from verifier.prompts.synthetic import ADJECTIVES, NOUNS, Words
 
 Line = dict[str, Any]
 VARIANTS = 6

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from verifier import demo
-from verifier.demo import Pair
+from verifier.demo import methods
+from verifier.demo.methods import Pair
 
 pytest_plugins = ["pytester"]
 
@@ -44,11 +44,11 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def model() -> Path:
     """The packaged GGUF model as a file."""
-    return demo.packaged_model()
+    return methods.packaged_model()
 
 
 @pytest.fixture(scope="session")
 def real_pair(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two real llama.cpp servers, the second with n-gram speculation."""
-    with demo.pair(model, "ngram-simple", tmp_path_factory.mktemp("servers")) as pair:
+    with methods.pair(model, "ngram-simple", tmp_path_factory.mktemp("servers")) as pair:
         yield pair

@@ -10,7 +10,7 @@ import threading
 
 import xllamacpp
 
-from verifier.servers.embedded import parameters
+from verifier.servers.process.embedded import parameters
 
 TEMPLATE = """\
 {%- if tools %}<start_of_turn>tools

@@ -18,10 +18,10 @@ from tests.tiny_prompts import prompts
 from verifier.cli import run
 from verifier.errors import ServerError
 from verifier.records import TokenLogprob
+from verifier.servers.engines.sglang_answers import parse_scores
+from verifier.servers.engines.vllm import parse_prompt_logprobs
 from verifier.servers.logprobs import check_scores, doubtful
 from verifier.servers.protocol import Scored
-from verifier.servers.sglang_answers import parse_scores
-from verifier.servers.vllm import parse_prompt_logprobs
 
 LIMIT = 48
 SOUND, BROKEN = Wrong(flip_at=3), Wrong(wrong_at=9)

@@ -13,8 +13,8 @@ import pytest
 
 from tests.mock_servers import MockServer, Wrong
 from verifier.cli import run
-from verifier.golden import Run
 from verifier.records import Completion
+from verifier.store.run_file import Run
 
 SPEC: dict[str, Any] = {"speculative": True}
 FEW = ["--max-tokens", "24", "--timeout", "20"]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from verifier.cli import run
-from verifier.config import load
 from verifier.errors import LosslessError
-from verifier.managed import HEALTH_SECONDS, Source
-from verifier.settings import Settings
+from verifier.runner.config import load
+from verifier.runner.managed import HEALTH_SECONDS, Source
+from verifier.runner.settings import Settings
 
 WHOLE = """
 [servers.plain]

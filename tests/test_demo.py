@@ -14,15 +14,15 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from verifier import demo, demo_models
 from verifier.cli import cli
+from verifier.demo import demo_models, methods
 from verifier.errors import LosslessError
-from verifier.golden import Run
-from verifier.invocation import made_by
-from verifier.invocation import words as command_words
-from verifier.matrix import Matrix, Outcome, Row
 from verifier.reports.matrix_page import write_page
-from verifier.servers.launch import free_port
+from verifier.runner.invocation import made_by
+from verifier.runner.invocation import words as command_words
+from verifier.runner.matrix import Matrix, Outcome, Row
+from verifier.servers.process.launch import free_port
+from verifier.store.run_file import Run
 
 # Whoever started the tests in the background may have had SIGINT ignored, which children inherit.
 START = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from verifier.cli import main; main()"
@@ -33,7 +33,7 @@ CODES = {"LOSSLESS": 0, "NEAR-LOSSLESS": 0, "LOSSY": 1, "INCONCLUSIVE": 3, "INVA
 
 def matrix_of(**verdicts: str | None) -> Matrix:
     """Of methods by name; those not given are LOSSLESS, and the broken one LOSSY."""
-    told: dict[str, str | None] = {**dict.fromkeys(demo.SOUND, "LOSSLESS"), demo.BROKEN: "LOSSY", **verdicts}
+    told: dict[str, str | None] = {**dict.fromkeys(methods.SOUND, "LOSSLESS"), methods.BROKEN: "LOSSY", **verdicts}
     outcomes = tuple(
         Outcome(name, CODES[verdict], f"{name}/run.jsonl", verdict=verdict) for name, verdict in told.items()
     )
@@ -41,14 +41,14 @@ def matrix_of(**verdicts: str | None) -> Matrix:
 
 
 def test_the_demo_ends_with_0_when_the_sound_hold_and_the_broken_one_is_caught() -> None:
-    code, sentence = demo.judged(matrix_of(mtp="NEAR-LOSSLESS"))
+    code, sentence = methods.judged(matrix_of(mtp="NEAR-LOSSLESS"))
     assert code == 0
     assert sentence == "4 of 4 sound methods hold, and the one that is broken on purpose is caught."
 
 
 @pytest.mark.parametrize("verdict", ["LOSSLESS", "NEAR-LOSSLESS", "INCONCLUSIVE", "INVALID"])
 def test_a_broken_method_that_passes_fails_the_demo(verdict: str) -> None:
-    code, sentence = demo.judged(matrix_of(lossy=verdict))
+    code, sentence = methods.judged(matrix_of(lossy=verdict))
     assert code == 3
     assert sentence.endswith("is not caught.")
 
@@ -64,7 +64,7 @@ def test_a_broken_method_that_passes_fails_the_demo(verdict: str) -> None:
     ],
 )
 def test_a_sound_method_that_does_not_hold_fails_the_demo(verdicts: dict[str, str | None], expected: int) -> None:
-    code, sentence = demo.judged(matrix_of(**verdicts))
+    code, sentence = methods.judged(matrix_of(**verdicts))
     assert code == expected
     assert sentence.startswith("4 of 4") == (set(verdicts) == {"lossy"})
 
@@ -117,7 +117,7 @@ def test_the_demo_shows_every_method_in_one_table_and_on_one_page(tmp_path: Path
     assert result.return_value == 0, result.output
     table = {line.split()[0]: line.split() for line in result.stdout.splitlines() if "%" in line}
     assert list(table) == ["mtp", "eagle3", "dflash", "ngram", "lossy"]
-    assert all(table[name][-1] in ("LOSSLESS", "NEAR-LOSSLESS") for name in demo.SOUND)
+    assert all(table[name][-1] in ("LOSSLESS", "NEAR-LOSSLESS") for name in methods.SOUND)
     assert table["lossy"][-1] == "LOSSY"
     assert "4 of 4 sound methods hold" in result.stdout
     (page,) = tmp_path.glob("*/matrix.html")

@@ -16,9 +16,9 @@ from tests.mock_servers import MockServer
 from tests.mock_servers.answer import MockAnswer
 from tests.mock_servers.state import State
 from verifier.cli import run
-from verifier.golden import Run, Store
-from verifier.lines import encode
 from verifier.records import Drafts, Finding, Summary
+from verifier.store.encoding import encode
+from verifier.store.run_file import Run, Store
 
 ENGINES = ["llama.cpp", "sglang", "vllm", "tensorrt-llm"]
 SET = [("a", "five"), ("b", "moon"), ("c", "two"), ("d", "hill"), ("e", "river"), ("f", "stone")]

@@ -18,8 +18,8 @@ from tests.mock_servers.answer import MockAnswer, remade
 from tests.tiny_prompts import prompts
 from verifier.cli import run
 from verifier.compare.evidence import proven, within
-from verifier.evidence import Evidence, recorded_evidence, teacher_force
-from verifier.golden import Store
+from verifier.judging.scoring import Evidence, recorded_evidence, teacher_force
+from verifier.judging.stepwise import Enough, never
 from verifier.records import (
     SCHEMA_VERSION,
     Abilities,
@@ -34,7 +34,7 @@ from verifier.records import (
     Tolerance,
 )
 from verifier.servers.protocol import Answer, Request, Server
-from verifier.walking import Enough, never
+from verifier.store.run_file import Store
 
 LIMIT = 96
 ARMS: tuple[tuple[Arm, tuple[int, ...]], ...] = (("ref", (1, 1, 1, 1)), ("spec", (1, 1, 3, 3)))

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 from tests.mock_servers import MockServer, Wrong
-from verifier import session
 from verifier.events import Event, Waiting
-from verifier.golden import Run
 from verifier.records import Summary
-from verifier.session import Settings
+from verifier.runner import session
+from verifier.runner.session import Settings
+from verifier.store.run_file import Run
 
 
 class Remembering:

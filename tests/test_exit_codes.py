@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from verifier import session
 from verifier.cli import run
 from verifier.cli.crash import CLOSED_PIPE, INTERNAL, redacted
+from verifier.runner import session
 
 CHECK = ["check", "--spec", ":1", "--ref", ":2"]
 
@@ -191,8 +191,8 @@ def test_a_truncated_compressed_file_is_named_and_no_interruption(
 ) -> None:
     import gzip
 
-    from verifier.lines import encode
     from verifier.records import Header
+    from verifier.store.encoding import encode
 
     header = encode(Header(2, "lossless", "", "golden", "p", "d", {})) + b"\n"
     path = tmp_path / "g.jsonl.gz"

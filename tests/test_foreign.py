@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.mock_servers import MockServer
 from verifier.cli import run
-from verifier.foreign import entries
-from verifier.golden import Run
+from verifier.store.foreign import entries
+from verifier.store.run_file import Run
 
 Rows = list[dict[str, Any]]
 
@@ -291,7 +291,7 @@ def test_a_file_of_another_kind_is_told_what_can_be_compared(compare: Compare) -
 
 
 def test_a_huge_line_is_refused(compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("verifier.foreign.LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr("verifier.store.foreign.LONGEST_LINE", 1 << 20)
     done = compare(SAME, GOOD + b'{"prompt": "x", "output": "' + b"y" * (1 << 21) + b'"}\n')
     assert done.code == 2
     assert "longer than 1 MiB" in done.err

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifier.errors import StoreError
-from verifier.golden import Run, Store, read
 from verifier.records import (
     Class,
     Comparison,
@@ -29,6 +28,7 @@ from verifier.records import (
     Summary,
     TokenLogprob,
 )
+from verifier.store.run_file import Run, Store, read
 
 HEADER = Header(1, "lossless test", "2026-01-01T00:00:00Z", "check", "set", "digest", {"max_tokens": 8})
 
@@ -145,7 +145,7 @@ def test_killed_while_writing_keeps_every_whole_record(tmp_path: Path) -> None:
     script = (
         "import sys, pathlib\n"
         "from tests.test_golden import HEADER, completion\n"
-        "from verifier.golden import Store\n"
+        "from verifier.store.run_file import Store\n"
         "store = Store(pathlib.Path(sys.argv[1]), HEADER)\n"
         "for i in range(10**9):\n"
         "    store.append(completion(f'p{i}', 'word ' * 200))\n"
@@ -217,7 +217,7 @@ def test_a_disk_that_fills_in_the_middle_of_a_line_keeps_what_was_written(tmp_pa
         "import pathlib, resource, signal, sys\n"
         "from tests.test_golden import HEADER, completion\n"
         "from verifier.errors import DiskError\n"
-        "from verifier.golden import Store\n"
+        "from verifier.store.run_file import Store\n"
         "store = Store(pathlib.Path(sys.argv[1]), HEADER)\n"
         "store.append(completion('a'))\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"

@@ -15,9 +15,7 @@ import pytest
 from tests.mock_servers import MockServer
 from tests.test_launch import until
 from verifier.cli import run
-from verifier.golden import Run, Store
-from verifier.goldens import difference, look, migrate, prune
-from verifier.prompt_selection import Selection
+from verifier.prompts.selection import Selection
 from verifier.records import (
     Abilities,
     Completion,
@@ -29,7 +27,9 @@ from verifier.records import (
     Rendering,
     ServerRecord,
 )
-from verifier.stale import StaleGolden, fit
+from verifier.store.goldens import difference, look, migrate, prune
+from verifier.store.run_file import Run, Store
+from verifier.store.staleness import StaleGolden, fit
 
 ROOT = Path(__file__).parent.parent
 TEXTS = {"a": "one", "b": "two", "c": "three"}

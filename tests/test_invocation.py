@@ -11,18 +11,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from verifier import invocation as invocations
-from verifier import managed, session
 from verifier.cli import check, compare, options, record, rescore, run
 from verifier.compare.fingerprints import ALLOWABLE
+from verifier.compare.policy import NAMES, POLICIES, Policy
 from verifier.errors import LosslessError
-from verifier.invocation import TAKES, UNREPEATED, Command, note, of_settings, words
-from verifier.policy import NAMES, POLICIES, Policy
 from verifier.records import Invocation
 from verifier.redaction import is_secret_name, without_secrets
 from verifier.reports.reproduce import shell_line
-from verifier.servers.launch import Process
-from verifier.settings import Settings
+from verifier.runner import invocation as invocations
+from verifier.runner import managed, session
+from verifier.runner.invocation import TAKES, UNREPEATED, Command, note, of_settings, words
+from verifier.runner.settings import Settings
+from verifier.servers.process.launch import Process
 
 COMMANDS: dict[Command, click.Command] = {
     "check": check.command,

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from lab import to_gguf
-from verifier import demo_models
+from verifier.demo import demo_models
 from verifier.errors import LosslessError
-from verifier.servers import embedded
-from verifier.servers.embedded import Speculation
+from verifier.servers.process import embedded
+from verifier.servers.process.embedded import Speculation
 
 
 @pytest.mark.parametrize("quantization", demo_models.LAB_TYPES)

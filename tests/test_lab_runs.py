@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from verifier.cli import run
-from verifier.golden import Run
 from verifier.records import Comparison
+from verifier.store.run_file import Run
 
 RUNS = Path(__file__).parent / "captures" / "lab_h200"
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from verifier.errors import LosslessError, ServerError
-from verifier.servers import launch
-from verifier.servers.launch import Process, free_port, words_of
-from verifier.servers.log_hints import explain, quote
+from verifier.servers.process import launch
+from verifier.servers.process.launch import Process, free_port, words_of
+from verifier.servers.process.log_hints import explain, quote
 
 ROOT = Path(__file__).parent.parent
 
@@ -194,7 +194,7 @@ STARTER = """
 import pathlib, signal, sys, time
 # Whoever started the tests in the background may have had SIGINT ignored, which children inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from verifier.servers.launch import Process
+from verifier.servers.process.launch import Process
 command = [sys.executable, "-c", sys.argv[1], "0", sys.argv[2], "stay"]
 with Process(command, "http://127.0.0.1:1", pathlib.Path(sys.argv[3])):
     print("up", flush=True)

@@ -19,10 +19,10 @@ import pytest
 
 from tests.test_launch import alive, until
 from verifier.cli import run
-from verifier.golden import Run
-from verifier.managed import Source
 from verifier.redaction import without_secrets
-from verifier.servers.launch import embedded_command, free_port
+from verifier.runner.managed import Source
+from verifier.servers.process.launch import embedded_command, free_port
+from verifier.store.run_file import Run
 
 ROOT = Path(__file__).parent.parent
 FEW = ["--max-tokens", "24", "--timeout", "20", "--health-deadline", "30"]
@@ -390,7 +390,7 @@ def test_a_real_server_that_dies_in_the_middle_is_gone_on_with(check: Any, model
         assert until(lambda: any(b'"arm":"spec","run":0' in path.read_bytes() for path in runs()), 120)
         # By its port, since other servers of the same kind may run on this machine.
         url = re.findall(r'"arm":"spec","url":"http://127.0.0.1:([0-9]+)"', runs()[0].read_text())
-        (pid,) = [pid for pid, words in processes() if "verifier.servers.embedded" in words and url[0] in words]
+        (pid,) = [pid for pid, words in processes() if "verifier.servers.process.embedded" in words and url[0] in words]
         os.kill(pid, signal.SIGKILL)
         killed.append(pid)
 

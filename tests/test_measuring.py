@@ -20,9 +20,9 @@ from tests.tiny_prompts import prompts
 from verifier.cli import run
 from verifier.compare.evidence import hangs_on
 from verifier.compare.tolerance import CAP, FULL_SAMPLE, floor_of, is_settled, measured
-from verifier.golden import Run
-from verifier.measuring import FIRST, MOST
+from verifier.judging.measuring import FIRST, MOST
 from verifier.records import Fingerprint, Measurement, Split, Tolerance
+from verifier.store.run_file import Run
 
 LIMIT = 64
 Q4 = Fingerprint("llama.cpp", quantization="Q4_K - Medium")

@@ -14,10 +14,10 @@ from tests.mock_servers.answer import MockAnswer, remade
 from tests.mock_servers.shape import PLAIN
 from tests.tiny_prompts import prompts
 from verifier.cli import run
-from verifier.golden import Store
-from verifier.pairs import Pairs
-from verifier.prompt_selection import Selection
+from verifier.prompts.selection import Selection
 from verifier.records import SCHEMA_VERSION, Arm, Completion, Header, Parameters, Prompt, Rendering
+from verifier.runner.parameter_pairs import Pairs
+from verifier.store.run_file import Store
 
 LIMIT = 48
 EVERY = ("llama.cpp", "vllm", "sglang")

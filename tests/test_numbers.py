@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifier.bounds import BOUNDS, problem
 from verifier.cli import run
 from verifier.errors import LosslessError, StoreError
-from verifier.golden import Run, Store
-from verifier.lines import decode, encode
-from verifier.prompts import parse
+from verifier.prompts.sets import parse
 from verifier.records import Completion, Header, Measurement, TokenLogprob, Tolerance
-from verifier.runs import plan_of
-from verifier.settings import Settings
+from verifier.records.bounds import BOUNDS, problem
+from verifier.runner.run_folder import plan_of
+from verifier.runner.settings import Settings
+from verifier.store.encoding import decode, encode
+from verifier.store.run_file import Run, Store
 
 NOT_FINITE = ("nan", "NaN", "-nan", "inf", "-inf", "Infinity", "1e999")
 PAIR = ["--spec", ":1", "--ref", ":2"]

@@ -11,10 +11,10 @@ import pytest
 
 from tests.mock_servers import MockServer, Wrong
 from verifier.cli import run
-from verifier.golden import Run, Store
 from verifier.records import SCHEMA_VERSION, Completion, Failure, Header, Prompt, Rendering
-from verifier.refused import refused, unrenderable
+from verifier.runner.refused import refused, unrenderable
 from verifier.servers.parameters import REFUSED
+from verifier.store.run_file import Run, Store
 
 SPEC: dict[str, Any] = {"speculative": True, "options": {"takes-bias": True}}
 PENALTY = {"presence_penalty": 1.5}

@@ -10,13 +10,13 @@ from typing import get_args
 import msgspec
 import pytest
 
-from verifier import policy
+import verifier
 from verifier.cli import run
 from verifier.compare.fingerprints import ALLOWABLE
+from verifier.compare.policy import FAILS_NOTHING, NAMES, POLICIES, Policy
 from verifier.errors import LosslessError
-from verifier.policy import FAILS_NOTHING, NAMES, POLICIES, Policy
 from verifier.records import Cause, Class, Comparison, Fault, SuiteVerdict
-from verifier.settings import Settings
+from verifier.runner.settings import Settings
 
 
 def comparison(cls: Class, cause: Cause = "none", fault: Fault = "none") -> Comparison:
@@ -98,11 +98,8 @@ def test_a_policy_with_switches_tells_them_in_its_name() -> None:
 
 # Names that can be given
 
-SOURCES = Path(policy.__file__).parent
-PRODUCERS = [
-    *(SOURCES / "compare").glob("*.py"),
-    *(SOURCES / f"{name}.py" for name in ("judging", "check", "evidence", "pooling")),
-]
+SOURCES = Path(verifier.__file__).parent
+PRODUCERS = [path for package in ("compare", "judging", "runner") for path in (SOURCES / package).glob("*.py")]
 
 
 def names_in_the_rules() -> set[str]:

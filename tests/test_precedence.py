@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.mock_servers import MockServer, Wrong
-from verifier import managed, matrix, session
 from verifier.cli import run
-from verifier.golden import Run
+from verifier.runner import managed, matrix, session
+from verifier.store.run_file import Run
 
 SOURCES = ("pyproject", "environment", "command line")
 """The weakest first."""

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifier import token_counter
 from verifier.errors import PromptSetError, ServerError
-from verifier.prompt_maker import (
+from verifier.prompts import token_counter
+from verifier.prompts.synthetic import (
     ADJECTIVES,
     ALLOWED_ERROR,
     DEPTHS,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from verifier.cli.prompts import command
 from verifier.errors import PromptSetError
-from verifier.prompt_selection import LONGEST_NAME, Filter, Selection, sample, sample_ids, stats
-from verifier.prompts import Prompts
+from verifier.prompts.selection import LONGEST_NAME, Filter, Selection, sample, sample_ids, stats
+from verifier.prompts.sets import Prompts
 from verifier.records import Prompt
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifier import prompt_sources
 from verifier.errors import PromptSetError
-from verifier.prompt_sources import (
+from verifier.prompts import formats as prompt_sources
+from verifier.prompts.formats import (
     Problem,
     format_of,
     prompt_schema,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from verifier import prompts
 from verifier.errors import PromptSetError
-from verifier.prompt_selection import MOST_PROBLEMS, Selection
-from verifier.prompts import parse
+from verifier.prompts import sets as prompts
+from verifier.prompts.selection import MOST_PROBLEMS, Selection
+from verifier.prompts.sets import parse
 
 CHAT = '{"id": "a", "messages": [{"role": "user", "content": "x"}]'
 """A line that is not closed yet."""

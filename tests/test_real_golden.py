@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from verifier.cli import run
-from verifier.demo import Pair
-from verifier.golden import Run
-from verifier.prompt_selection import Selection
+from verifier.demo.methods import Pair
+from verifier.prompts.selection import Selection
+from verifier.store.run_file import Run
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "seed8.jsonl"
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from lab import to_gguf
-from verifier import demo, demo_models
 from verifier.cli import run
+from verifier.demo import demo_models, methods
 
 pytestmark = pytest.mark.real
 
@@ -50,7 +50,7 @@ def check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """Check a pair that is started for it; gives the exit code and the JSON."""
 
     def call(model: Path, kind: str, *options: str, prompts: str = "tasks", slots: int = 1) -> tuple[int, Any]:
-        with demo.pair(model, kind, tmp_path, slots=slots) as pair:
+        with methods.pair(model, kind, tmp_path, slots=slots) as pair:
             words = ["check", "--spec", pair.spec_url, "--ref", pair.ref_url, "--prompts", prompts, *FEW, *options]
             code = run([*words, "--out", str(tmp_path / "out"), "--json"])
         return code, json.loads(capsys.readouterr().out)
@@ -96,7 +96,7 @@ def test_four_requests_at_once_blame_nobody(made: Made, check: Any, quantization
 def test_drafts_that_are_accepted_at_random_are_lossy(
     length: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with demo.pair(demo_models.lab(), "lossy", tmp_path, n_max=8, synthetic_length=length) as pair:
+    with methods.pair(demo_models.lab(), "lossy", tmp_path, n_max=8, synthetic_length=length) as pair:
         words = ["check", "--spec", pair.spec_url, "--ref", pair.ref_url, *TASKS, "--out", str(tmp_path / "out")]
         assert run([*words, "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
@@ -108,8 +108,8 @@ def test_another_quantization_is_not_comparable_and_is_blamed_when_allowed(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (
-        demo.pair(made("Q8_0"), "none", tmp_path / "a") as one,
-        demo.pair(made("Q4_K_M"), "mtp", tmp_path / "b") as two,
+        methods.pair(made("Q8_0"), "none", tmp_path / "a") as one,
+        methods.pair(made("Q4_K_M"), "mtp", tmp_path / "b") as two,
     ):
         words = [
             "check",

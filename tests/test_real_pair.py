@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from verifier import demo
 from verifier.cli import run
-from verifier.demo import Pair
-from verifier.golden import Run
-from verifier.servers.launch import Process, embedded, embedded_command, free_port
+from verifier.demo import methods
+from verifier.demo.methods import Pair
+from verifier.servers.process.launch import Process, embedded, embedded_command, free_port
+from verifier.store.run_file import Run
 
 pytestmark = pytest.mark.real
 
@@ -119,14 +119,14 @@ def test_a_noisy_reference_is_no_reason_to_blame_speculation(
 
 
 def test_servers_end_with_the_context_and_when_their_starter_is_killed(model: Path, tmp_path: Path) -> None:
-    with demo.pair(model, "none", tmp_path) as pair:
+    with methods.pair(model, "none", tmp_path) as pair:
         pids = [pair.ref_pid, pair.spec_pid]
         assert all(_alive(pid) for pid in pids)
     assert not any(_alive(pid) for pid in pids)
     script = (
         "import sys, time, pathlib\n"
         "from verifier import demo\n"
-        "with demo.pair(pathlib.Path(sys.argv[1]), 'none', pathlib.Path(sys.argv[2])) as pair:\n"
+        "with methods.pair(pathlib.Path(sys.argv[1]), 'none', pathlib.Path(sys.argv[2])) as pair:\n"
         "    print(pair.ref_pid, pair.spec_pid, flush=True)\n"
         "    time.sleep(600)\n"
     )

@@ -10,9 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from verifier import merging
 from verifier.cli import run
-from verifier.golden import Run, Store
 from verifier.records import (
     Abilities,
     Arm,
@@ -23,6 +21,8 @@ from verifier.records import (
     Rendering,
     ServerRecord,
 )
+from verifier.runner import merging
+from verifier.store.run_file import Run, Store
 
 OPTIONS: dict[str, Any] = {"max_tokens": 8, "capped": True, "ref_runs": 1, "concurrency": 1, "noise_concurrency": 0}
 Shard = Callable[..., Path]

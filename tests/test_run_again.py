@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from tests.mock_servers import MockServer, Wrong
-from verifier import demo, managed, matrix, recording, session
 from verifier.cli import run
-from verifier.golden import Run, Store
+from verifier.demo import methods
 from verifier.records import SCHEMA_VERSION, Header, Message, Prompt, Rendering
 from verifier.reports.reproduce import about_again, again
+from verifier.runner import managed, matrix, recording, session
+from verifier.store.run_file import Run, Store
 
 SETTINGS_THAT_CHANGE_NOTHING = {"out", "fresh", "invocation"}
 
@@ -112,7 +113,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Planned]:
     monkeypatch.setattr(matrix, "recorded", recorded)
     for module in (session, managed, matrix):
         monkeypatch.setattr(module, "run_store", stop)
-    monkeypatch.setattr("verifier.check.record", stop_recording)
+    monkeypatch.setattr("verifier.runner.check.record", stop_recording)
     started = managed.check
     monkeypatch.setattr(
         managed, "check", lambda settings, pair, display: (seen.update(more=pair), started(settings, pair, display))
@@ -447,11 +448,11 @@ def test_the_demo_is_run_again_as_a_demo(
     kinds: list[str] = []
 
     @contextmanager
-    def pair(model: Path, kind: str, *_: object) -> Iterator[demo.Pair]:
+    def pair(model: Path, kind: str, *_: object) -> Iterator[methods.Pair]:
         kinds.append(f"{kind} {model}")
-        yield demo.Pair(":1", ":2", 0, 0)
+        yield methods.Pair(":1", ":2", 0, 0)
 
-    monkeypatch.setattr(demo, "pair", pair)
+    monkeypatch.setattr(methods, "pair", pair)
     folder = there("here")
     (folder / "m.gguf").touch()
     words = ["demo", "--kind", "lossy", "--model", "m.gguf", "--prompts", "sets/mine.jsonl", "--max-tokens", "5"]

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 from tests.mock_servers import MockServer
 from tests.test_golden import HEADER, completion
-from verifier import compressed
 from verifier.cli import run
 from verifier.compare.evidence import TIE, judge, tied
 from verifier.errors import StoreError
-from verifier.golden import Run, Store, read
-from verifier.goldens import look, write_golden
-from verifier.lines import decode, encode
 from verifier.records import Completion, Finding, Timing, TokenLogprob
+from verifier.store import compression as compressed
+from verifier.store.encoding import decode, encode
+from verifier.store.goldens import look, write_golden
+from verifier.store.run_file import Run, Store, read
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "golden" / "seed8.jsonl"
@@ -299,7 +299,7 @@ def test_a_disk_that_fills_ends_the_run_with_4_and_what_was_answered_is_kept(tmp
     prompts = tmp_path / "many.jsonl"
     prompts.write_text("".join(json.dumps({"id": f"p{i}", "prompt": "word " * 60}) + "\n" for i in range(150)))
     script = (
-        "import pathlib, sys\nfrom verifier.cli import run\nfrom verifier.golden import Store\n"
+        "import pathlib, sys\nfrom verifier.cli import run\nfrom verifier.store.run_file import Store\n"
         "code = run(sys.argv[1:])\n"
         "(path,) = pathlib.Path(sys.argv[-1]).glob('*/run.jsonl')\n"
         "with Store(path) as store:\n    print(code, len(store.prompt_ids()), store.torn)\n"
@@ -319,7 +319,8 @@ def test_a_golden_for_which_there_is_no_room_leaves_the_old_one(tmp_path: Path) 
     if not can_mount(disk):
         pytest.skip("this machine lets nobody mount a file system")
     script = (
-        "import pathlib, shutil, sys\nfrom verifier.golden import Run\nfrom verifier.goldens import write_golden\n"
+        "import pathlib, shutil, sys\nfrom verifier.store.run_file import Run\n"
+        "from verifier.store.goldens import write_golden\n"
         "old = pathlib.Path(sys.argv[2]) / 'g.jsonl'\nold.write_text('old')\n"
         "try:\n    with Run(pathlib.Path(sys.argv[1])) as run: write_golden(run, old)\n"
         "except Exception as error: print(error.exit_code, error)\n"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.mock_servers import MockServer, Wrong
 from verifier.cli import run
-from verifier.goldens import difference
+from verifier.store.goldens import difference
 
 Message = Callable[[str], dict[str, Any]]
 

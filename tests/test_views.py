@@ -6,8 +6,8 @@ import pytest
 from msgspec import structs
 
 from verifier.compare.evidence import judge
+from verifier.judging.distribution import TOP, View, from_probed_run
 from verifier.records import Completion, Parameters, Prompt, Rendering, TokenLogprob, Tolerance
-from verifier.views import TOP, View, from_probed_run
 
 PENALISED = Prompt("p", text="x", parameters=Parameters(presence_penalty=1.0))
 RENDERED = Rendering("p", "d", ids=(5,))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifier.vllm_forced import FIELD, ForcedDecoding, forced_ids
+from verifier.servers.engines.vllm_forced import FIELD, ForcedDecoding, forced_ids
 
 VOCABULARY = 12
 
@@ -178,9 +178,14 @@ def test_vllm_finds_it_by_the_entry_point() -> None:
 def test_importing_it_costs_vllm_next_to_nothing_and_nothing_else_imports_it() -> None:
     names = "import sys, {}; print(*sorted(name for name in sys.modules if name.split('.')[0] in {!r}))"
     ours = {"verifier", "httpx", "numpy", "scipy", "msgspec", "torch", "vllm"}
-    code = names.format("verifier.vllm_forced", ours)
+    code = names.format("verifier.servers.engines.vllm_forced", ours)
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert out.split() == ["verifier", "verifier.vllm_forced"]
-    code = names.format("verifier.session, verifier.servers.vllm", {"verifier"})
+    assert out.split() == [
+        "verifier",
+        "verifier.servers",
+        "verifier.servers.engines",
+        "verifier.servers.engines.vllm_forced",
+    ]
+    code = names.format("verifier.runner.session, verifier.servers.engines.vllm", {"verifier"})
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "verifier.vllm_forced" not in out.split()
+    assert "verifier.servers.engines.vllm_forced" not in out.split()

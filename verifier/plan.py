@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from verifier.capture import Pass
-from verifier.policy import Policy
-from verifier.prompts import Prompts
+from verifier.compare.policy import Policy
+from verifier.judging.distribution import TOP
+from verifier.prompts.sets import Prompts
 from verifier.records import Arm
-from verifier.views import TOP
+from verifier.runner.capture import Pass
 
 Score = Literal["differing", "all", "none"]
 

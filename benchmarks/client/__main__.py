@@ -20,9 +20,9 @@ from collections.abc import Awaitable, Callable
 import httpx
 
 from verifier.records import Prompt, Rendering
+from verifier.servers.engines.vllm import VLLM
 from verifier.servers.http import Http
 from verifier.servers.protocol import Request
-from verifier.servers.vllm import VLLM
 
 STREAMS = 64
 RATE = 50_000

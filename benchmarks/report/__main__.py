@@ -14,11 +14,11 @@ from pathlib import Path
 
 from tests.browser import chromium
 from tests.reports import volume
-from verifier.golden import Run
 from verifier.reports.html import write_html
 from verifier.reports.json import write_json
 from verifier.reports.junit import write_junit
 from verifier.reports.markdown import write_markdown
+from verifier.store.run_file import Run
 
 CHANGE = "dispatchEvent(new Event('change', { bubbles: true }))"
 SEARCH = "const s = document.getElementById('search'); s.value = '{}'; s.dispatchEvent(new Event('input'));"

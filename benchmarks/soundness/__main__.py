@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from lab import to_gguf
-from verifier import demo, demo_models
 from verifier.cli import run
+from verifier.demo import demo_models, methods
 
 QUANTIZATIONS = ("F32", "Q8_0", "Q6_K", "Q4_K_M")
 EXACT = ("F32", "Q8_0")
@@ -82,7 +82,7 @@ def checked(pair: Pair, keep: Path | None = None) -> tuple[Pair, Count]:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         servers = stack.enter_context(
-            demo.pair(
+            methods.pair(
                 pair.model,
                 pair.method,
                 Path(folder),

@@ -16,9 +16,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from verifier.compressed import compress
-from verifier.golden import Run, Store, read
 from verifier.records import Completion, Header, Timing, TokenLogprob
+from verifier.store.compression import compress
+from verifier.store.run_file import Run, Store, read
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "seed8.jsonl"
 RECORDS = 10_000

@@ -13,17 +13,18 @@ import tempfile
 import time
 from pathlib import Path
 
-from verifier import demo, session
 from verifier.compare.alignment import Answer, align
 from verifier.compare.degeneration import degeneration
 from verifier.compare.evidence import judge
 from verifier.compare.structure import structure
 from verifier.compare.suite import Tally
 from verifier.compare.verdict import Case, decide, same_answer
+from verifier.demo import methods
 from verifier.events import Event
-from verifier.golden import Run
 from verifier.plan import Score
 from verifier.records import Arm, Comparison, Completion, Prompt, Split, Summary, TokenLogprob, Tolerance
+from verifier.runner import session
+from verifier.store.run_file import Run
 
 WORDS = [f" word{number}" for number in range(5000)]
 DIFFERING = 8
@@ -89,7 +90,7 @@ class Silent:
 
 def evidence(kind: str) -> None:
     """The share of wall time that evidence adds on the demo's pair."""
-    with tempfile.TemporaryDirectory() as folder, demo.pair(demo.packaged_model(), kind, Path(folder)) as servers:
+    with tempfile.TemporaryDirectory() as folder, methods.pair(methods.packaged_model(), kind, Path(folder)) as servers:
         seconds: dict[str, float] = {}
         scores: tuple[Score, ...] = ("none", "differing", "none", "differing")
         for score in scores:

@@ -8,11 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from verifier import demo
+from verifier.demo import methods
 
 
 def main(command: list[str]) -> int:
-    with demo.pair(demo.packaged_model(), "ngram-simple", Path("server-logs")) as pair:
+    with methods.pair(methods.packaged_model(), "ngram-simple", Path("server-logs")) as pair:
         addresses = {"LOSSLESS_SPEC": pair.spec_url, "LOSSLESS_REF": pair.ref_url}
         return subprocess.run(command, env=os.environ | addresses, check=False).returncode  # noqa: S603 - the command that was given
 

@@ -4,8 +4,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from verifier.golden import Run
 from verifier.reports.markdown import write_markdown
+from verifier.store.run_file import Run
 
 
 def main(folder: Path) -> None:

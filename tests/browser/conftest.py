@@ -17,8 +17,8 @@ import pytest
 
 from tests.browser import chromium
 from tests.reports import builder
-from verifier.golden import Run
 from verifier.reports.html import write_html
+from verifier.store.run_file import Run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -10,8 +10,8 @@ import pytest
 
 from tests.browser.chromium import until
 from tests.reports import volume
-from verifier.golden import Run
 from verifier.reports.html import write_html
+from verifier.store.run_file import Run
 
 if TYPE_CHECKING:
     from tests.browser.conftest import Open

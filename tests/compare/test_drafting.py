@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from verifier.compare.drafting import Drafting, is_model_based
+from verifier.compare.measures import Measuring
+from verifier.compare.policy import Policy
 from verifier.compare.speed import Acceptance, acceptance_length, contradiction
 from verifier.compare.suite import Tally
-from verifier.policy import Policy
 from verifier.records import Comparison, Completion, Drafts, Finish, Speculation, Summary
-from verifier.reports.measures import Measuring
 
 EXACT = Comparison("p", "code", "exact", "none", "none", "rule", "reason")
 

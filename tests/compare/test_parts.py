@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from tests.compare.test_verdict import case
-from verifier.answers import FunctionCall
 from verifier.compare.parts import moved, same_parts
 from verifier.compare.verdict import Ruling, decide, same_answer
-from verifier.lines import decode, encode
 from verifier.records import Completion
+from verifier.records.answers import FunctionCall
+from verifier.store.encoding import decode, encode
 
 TEXT = "Two and two are four."
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verifier.answers import FunctionCall
 from verifier.compare.self_consistency import (
     CONTEXT_SLACK,
     LONGEST_PIECE,
@@ -21,6 +20,7 @@ from verifier.compare.self_consistency import (
     usage_defects,
 )
 from verifier.records import Completion, Finish
+from verifier.records.answers import FunctionCall
 
 END = 99
 KNOWN = Terms(limit=8, end_ids=frozenset({END}), ends_in_ids=True)

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from tests.compare.test_verdict import case
-from verifier.answers import TextToken
 from verifier.compare.evidence import beyond, suspect, within
 from verifier.compare.text_evidence import joins, only_change, split_by_text
 from verifier.compare.verdict import Ruling, decide
-from verifier.lines import decode, encode
 from verifier.records import Completion, Split
+from verifier.records.answers import TextToken
+from verifier.store.encoding import decode, encode
 
 TOLERANCE = 0.3
 FAR = ((" violet", -9.0), (" grey", -9.5))

@@ -81,7 +81,7 @@ def test_a_slip_in_environment_or_ini_file_names_its_place(
 def test_a_crash_of_ours_is_an_error_and_blames_no_server(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from verifier import session
+    from verifier.runner import session
 
     def check(*_: object) -> None:
         raise AssertionError("the last rule always decides")

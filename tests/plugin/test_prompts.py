@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.plugin.conftest import PROMPTS, Pair, outcomes, write_set
-from verifier.prompt_selection import Selection
+from verifier.prompts.selection import Selection
 
 MakePair = Callable[..., Pair]
 SEED8 = [prompt.id for prompt in Selection(["seed8"])]

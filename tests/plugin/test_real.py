@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.plugin.conftest import outcomes, runs, write_set
-from verifier.demo import Pair
-from verifier.golden import Run
+from verifier.demo.methods import Pair
+from verifier.store.run_file import Run
 
 pytestmark = pytest.mark.real
 

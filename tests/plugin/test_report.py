@@ -11,9 +11,9 @@ import pytest
 
 from tests.plugin.conftest import FLIP, SET, WRONG, Pair, answers, record, runs
 from verifier.cli import run as lossless
-from verifier.golden import Run
 from verifier.records import Comparison, Header
 from verifier.reports.reproduce import again
+from verifier.store.run_file import Run
 
 MakePair = Callable[..., Pair]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from verifier.compare.alignment import Answer, align
-from verifier.golden import Run, Store
 from verifier.records import (
     Abilities,
     Arm,
@@ -32,6 +31,7 @@ from verifier.records import (
     TokenLogprob,
     Tolerance,
 )
+from verifier.store.run_file import Run, Store
 
 _TOLERANCE = 0.3
 _PIECE = re.compile(r" ?\w{1,6}|\s|.", re.DOTALL)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.reports import builder
-from verifier.golden import Run
+from verifier.store.run_file import Run
 
 
 @pytest.fixture(scope="session")

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from tests.reports import builder
+from verifier.compare.measures import GAPS_KEPT
 from verifier.compare.speed import Acceptance
-from verifier.golden import Run
 from verifier.records import Comparison, Parameters, Prompt, Rendering
 from verifier.reports import data
 from verifier.reports.html import write_html
 from verifier.reports.markdown import write_markdown
-from verifier.reports.measures import GAPS_KEPT
 from verifier.reports.pictures import pictures
 from verifier.reports.strip import strip
+from verifier.store.run_file import Run
 
 
 def test_what_differs_comes_first_and_keeps_its_number(sample: Run) -> None:

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from tests.reports import builder
-from verifier.golden import Run
 from verifier.reports import data, markdown
 from verifier.reports.annotations import MOST, github_annotations
 from verifier.reports.json import json_schema, write_json
 from verifier.reports.junit import write_junit
 from verifier.reports.markdown import code, escape, fenced, write_markdown
 from verifier.reports.text import first_difference
+from verifier.store.run_file import Run
 
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028-\u202e\u2066-\u2069]")
 

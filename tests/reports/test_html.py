@@ -15,10 +15,10 @@ import pytest
 
 from tests.reports import builder
 from verifier.errors import DiskError
-from verifier.golden import Run
 from verifier.reports import html
 from verifier.reports.html import write_html
 from verifier.reports.untrusted import visible
+from verifier.store.run_file import Run
 
 
 class Elements(HTMLParser):

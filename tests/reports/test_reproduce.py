@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.reports import builder
-from verifier.golden import Run, Store
 from verifier.records import (
     Abilities,
     Fingerprint,
@@ -23,6 +22,7 @@ from verifier.records import (
     ServerRecord,
 )
 from verifier.reports.reproduce import about_again, again, curl, length_limit, minimal
+from verifier.store.run_file import Run, Store
 
 
 def asked(command: str | None) -> tuple[str, dict[str, object]]:

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
+from verifier.compare.policy import NAMES, POLICIES, Policy
 from verifier.compare.suite import Tally
-from verifier.golden import Run, Store
-from verifier.policy import NAMES, POLICIES, Policy
 from verifier.records import Cause, Class, Comparison, Completion, Fault, Finding, Header, Rendering, Speculation
 from verifier.reports import data
 from verifier.reports.annotations import github_annotations
 from verifier.reports.junit import write_junit
+from verifier.store.run_file import Run, Store
 
 RED = {"failure", "error"}
 EXACT = ("exact", "none", "none")

@@ -9,9 +9,9 @@ import pytest
 from rich.table import Table
 
 from tests.reports.builder import Built
-from verifier.golden import Run
 from verifier.records import Comparison
 from verifier.reports.terminal import MOST_ROWS, columns, tables
+from verifier.store.run_file import Run
 
 NUMBERS = ["gap", "accepted", "ref tok/s", "spec tok/s"]
 

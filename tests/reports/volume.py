@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from tests.reports.builder import Built
-from verifier.golden import Run
+from verifier.store.run_file import Run
 
 WORDS = 4000
 CATEGORIES = ("code", "chat", "extraction", "prose", "math", "translation")

@@ -11,7 +11,7 @@ from tests.servers.replay import asked, events, folder_http, index, loaded, raw
 from verifier.errors import ServerError
 from verifier.records import Speculation, SpeculationSettings
 from verifier.servers import completions
-from verifier.servers.llamacpp import Fold, LlamaCpp, parse_completion
+from verifier.servers.engines.llamacpp import Fold, LlamaCpp, parse_completion
 
 FOLDERS = ("llamacpp_ref", "llamacpp_draft")
 WHOLE = sorted(

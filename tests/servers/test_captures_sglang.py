@@ -14,9 +14,9 @@ from tests.servers.replay import asked, exchanges, phase
 from verifier.errors import ServerError
 from verifier.records import Speculation, SpeculationSettings
 from verifier.servers import completions
+from verifier.servers.engines.sglang import SGLang
+from verifier.servers.engines.sglang_answers import Fold, parse_generated, parse_scores
 from verifier.servers.http import Http
-from verifier.servers.sglang import SGLang
-from verifier.servers.sglang_answers import Fold, parse_generated, parse_scores
 from verifier.servers.sse import DONE, Events
 
 FILES = ("gemma_ref", "gemma_ngram", "tiny_standalone", "gemma_det_ref")

@@ -12,8 +12,8 @@ from tests.servers.replay import asked, events, folder_http, index, loaded, raw
 from verifier.errors import ServerError
 from verifier.records import Message, Parameters, SpeculationSettings
 from verifier.servers import completions
+from verifier.servers.engines.vllm import VLLM, parse_prompt_logprobs
 from verifier.servers.tokenizing import Texts
-from verifier.servers.vllm import VLLM, parse_prompt_logprobs
 
 FOLDERS = ("vllm_ref", "vllm_ngram")
 WHOLE = [

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.mock_servers import MockServer
 from tests.servers.asking import CHAT, PROMPT, answer, with_server
-from verifier.answers import FunctionCall
 from verifier.errors import ServerError
 from verifier.records import Message, Parameters, Prompt, Rendering
+from verifier.records.answers import FunctionCall
 from verifier.servers.completions import Fold, parse
 from verifier.servers.protocol import Answer, Request
 

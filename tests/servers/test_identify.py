@@ -12,8 +12,8 @@ from tests.servers.asking import identify, with_server
 from tests.servers.test_http import raw_server
 from verifier.errors import ServerError
 from verifier.records import SpeculationSettings
+from verifier.servers.engines.sglang import _fingerprint as sglang_fingerprint
 from verifier.servers.protocol import Identity, Server
-from verifier.servers.sglang import _fingerprint as sglang_fingerprint
 
 
 async def engine_of(server: Server) -> str:
@@ -194,7 +194,7 @@ class TestVLLM:
         ],
     )
     def test_parallel_sizes_from_the_fingerprint_of_an_answer(self, fingerprint: str | None, parallel: object) -> None:
-        from verifier.servers.vllm import _parallel
+        from verifier.servers.engines.vllm import _parallel
 
         assert _parallel({}, fingerprint) == parallel
 

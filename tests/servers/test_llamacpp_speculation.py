@@ -11,9 +11,9 @@ from msgspec import UNSET
 
 from verifier.compare.fingerprints import changed_fingerprint
 from verifier.records import Fingerprint, SpeculationSettings
-from verifier.servers.embedded import DRAFT_KINDS, NGRAM_KINDS
-from verifier.servers.llamacpp_speculation import BY_POSITION, speculation
+from verifier.servers.engines.llamacpp_speculation import BY_POSITION, speculation
 from verifier.servers.metrics import parse_metrics
+from verifier.servers.process.embedded import DRAFT_KINDS, NGRAM_KINDS
 
 ACTIVE, IDLE = [{"speculative": True}], [{"speculative": False}]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.servers.asking import answer, with_server
-from verifier.demo import Pair
+from verifier.demo.methods import Pair
 from verifier.errors import ServerError
 from verifier.records import Parameters, Prompt, Rendering, SpeculationSettings
 from verifier.servers.protocol import Answer, Request, Server

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.servers.asking import answer, with_server
-from verifier.demo import Pair
+from verifier.demo.methods import Pair
 from verifier.records import Parameters, Prompt, Rendering
 from verifier.servers.protocol import Request, Server, TellsShaped
 

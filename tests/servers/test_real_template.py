@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.servers.asking import answer, with_server
-from verifier.prompt_selection import Selection
+from verifier.prompts.selection import Selection
 from verifier.records import Message, Parameters, Prompt
-from verifier.servers.launch import Process, free_port
+from verifier.servers.process.launch import Process, free_port
 from verifier.servers.protocol import Server
 
 pytestmark = pytest.mark.real

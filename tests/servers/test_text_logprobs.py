@@ -8,9 +8,9 @@ import pytest
 
 from tests.mock_servers import MockServer
 from tests.servers.asking import CHAT, PROMPT, answer, with_server
-from verifier.answers import TextToken
 from verifier.compare.text_evidence import joins
 from verifier.records import Message, Rendering
+from verifier.records.answers import TextToken
 from verifier.servers.completions import Fold, parse
 from verifier.servers.protocol import Answer, Request
 

@@ -19,7 +19,7 @@ from tests.servers.asking import IDS, TEXT, answer, with_parameters, with_server
 from verifier.cli import run
 from verifier.errors import ServerError
 from verifier.records import Rendering, TokenLogprob
-from verifier.servers.llamacpp_logprobs import top_by_position, without_forced
+from verifier.servers.engines.llamacpp_logprobs import top_by_position, without_forced
 from verifier.servers.protocol import Request, Server, TellsShaped
 
 FIRST, SECOND, THIRD = (model.FIRST_BYTE + byte for byte in "中".encode())

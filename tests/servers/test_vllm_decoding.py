@@ -8,9 +8,8 @@ import pytest
 
 from tests.mock_servers import MockServer, Wrong, model
 from tests.servers.asking import IDS, wanted, with_server
-from verifier import vllm_forced
 from verifier.records import Abilities
-from verifier.servers import vllm_decoding
+from verifier.servers.engines import vllm_decoding, vllm_forced
 from verifier.servers.protocol import ForcesDecode, Scored, Server
 
 OTHER = wanted(12, Wrong(wrong_at=3))

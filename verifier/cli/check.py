@@ -101,8 +101,8 @@ def command(
     config, golden = servers["config"], servers["golden"]
     ref, ref_cmd, spec, spec_cmd = (servers[name] for name in ("ref", "ref_cmd", "spec", "spec_cmd"))
     starting = ref_cmd is not None or spec_cmd is not None
-    from verifier import session
     from verifier.reports.terminal import Terminal
+    from verifier.runner import session
 
     settings = session.Settings(
         spec=spec or "",
@@ -130,10 +130,10 @@ def command(
     )
     with Terminal(as_json=as_json, quiet=quiet) as terminal:
         if config is not None:
-            from verifier import matrix
-            from verifier.config import load
-            from verifier.reports.matrix import print_matrix, write_markdown
             from verifier.reports.matrix_page import write_page
+            from verifier.reports.matrix_table import print_matrix, write_markdown
+            from verifier.runner import matrix
+            from verifier.runner.config import load
 
             file = load(config).only(only)
             result = matrix.check(file, file.settings(settings, options.given(ctx)), terminal, rescore=not no_rescore)
@@ -142,7 +142,7 @@ def command(
             print_matrix(result, as_json=as_json, quiet=quiet)
             return result.exit_code
         if starting:
-            from verifier import managed
+            from verifier.runner import managed
 
             pair = managed.Pair(
                 None if golden else managed.Source(ref, ref_cmd, health_deadline=health_deadline),

@@ -36,8 +36,8 @@ def command(
 
     Each may be a golden or the file of a run. Why tokens differ is known as far as A holds logprobs.
     """
-    from verifier import session
     from verifier.reports.terminal import Terminal
+    from verifier.runner import session
 
     settings = session.Settings(
         allow_mismatch=frozenset(allow_mismatch),

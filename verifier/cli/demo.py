@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from verifier.cli import options
-from verifier.servers.embedded import KINDS
+from verifier.servers.process.embedded import KINDS
 
 
 @click.command("demo")
@@ -51,21 +51,21 @@ def command(
 
     Needs the extra: pip install 'lossless[demo]'.
     """
-    from verifier import demo, demo_models
+    from verifier.demo import demo_models, methods
     from verifier.reports.terminal import Terminal
 
-    choice = demo.Choice(model, kind, draft, n_max, slots, prompts, max_tokens, out, options.invoked(ctx))
+    choice = methods.Choice(model, kind, draft, n_max, slots, prompts, max_tokens, out, options.invoked(ctx))
     with Terminal(as_json=as_json, quiet=quiet) as terminal:
         if kind is not None or model != demo_models.LAB:
-            return demo.run(terminal, choice).exit_code
+            return methods.run(terminal, choice).exit_code
         if draft is not None:
             raise click.UsageError("--draft is for one kind: give --kind too.")
-        found = demo.run_all(terminal, choice)
-    from verifier.reports.matrix import print_matrix, write_markdown
+        found = methods.run_all(terminal, choice)
     from verifier.reports.matrix_page import write_page
+    from verifier.reports.matrix_table import print_matrix, write_markdown
     from verifier.reports.untrusted import visible
 
-    sentence = demo.judged(found)[1]
+    sentence = methods.judged(found)[1]
     write_markdown(found)
     page = write_page(found, sentence)
     print_matrix(found, as_json=as_json, quiet=quiet, by_category=False)

@@ -22,7 +22,7 @@ def command() -> None:
 @options.as_json
 def show_command(files: tuple[Path, ...], ids: tuple[str, ...], as_json: bool) -> int:
     """Tell what is in a golden: the server, the prompts, how often it repeated itself, its size."""
-    from verifier.reports import goldens as show
+    from verifier.reports import golden_listing as show
 
     for path in files:
         if ids:
@@ -41,8 +41,8 @@ def diff_command(old: Path, new: Path, as_json: bool) -> int:
 
     `lossless compare OLD NEW` tells why the answers differ.
     """
-    from verifier.goldens import difference
-    from verifier.reports import goldens as show
+    from verifier.reports import golden_listing as show
+    from verifier.store.goldens import difference
 
     found = difference(old, new)
     show.print_difference(found, as_json=as_json)
@@ -55,9 +55,9 @@ def diff_command(old: Path, new: Path, as_json: bool) -> int:
 @click.option("--dry-run", is_flag=True, help="Only tell what would be taken out.")
 def prune_command(file: Path, prompts: tuple[str, ...], dry_run: bool) -> int:
     """Take the prompts out of a golden that are in none of these prompt sets any more."""
-    from verifier.goldens import prune
-    from verifier.prompt_selection import Selection
-    from verifier.reports import goldens as show
+    from verifier.prompts.selection import Selection
+    from verifier.reports import golden_listing as show
+    from verifier.store.goldens import prune
 
     show.print_pruned(prune(file, Selection(prompts), dry_run=dry_run), dry_run=dry_run)
     return 0
@@ -67,8 +67,8 @@ def prune_command(file: Path, prompts: tuple[str, ...], dry_run: bool) -> int:
 @click.argument("files", metavar="GOLDEN...", type=recorded, nargs=-1, required=True)
 def migrate_command(files: tuple[Path, ...]) -> int:
     """Bring files to the present format. Files of earlier formats stay readable; newer ones are smaller."""
-    from verifier.goldens import migrate
-    from verifier.reports import goldens as show
+    from verifier.reports import golden_listing as show
+    from verifier.store.goldens import migrate
 
     for path in files:
         show.print_migrated(path, migrate(path))

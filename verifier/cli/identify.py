@@ -13,8 +13,8 @@ from verifier.cli import options
 @options.as_json
 def command(address: str, timeout: float, as_json: bool) -> int:
     """Tell what the server at ADDRESS is, and for each thing that cannot be known, that it cannot."""
-    from verifier import session
     from verifier.reports.terminal import print_identity
+    from verifier.runner import session
 
     record, findings = session.identify(address, timeout)
     print_identity(record, findings, as_json=as_json)

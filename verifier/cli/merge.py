@@ -19,8 +19,8 @@ RUNS = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.pass_context
 def command(ctx: click.Context, /, runs: tuple[Path, ...], output: Path, as_json: bool, quiet: bool) -> int:
     """Join runs that checked different prompts on the same two servers, and judge them as one."""
-    from verifier.merging import merge
     from verifier.reports.terminal import Terminal
+    from verifier.runner.merging import merge
 
     with Terminal(as_json=as_json, quiet=quiet) as terminal:
         return merge(runs, output, terminal, options.invoked(ctx)).exit_code

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from verifier.bounds import BOUNDS
 from verifier.cli.sources import Option, strength
+from verifier.records.bounds import BOUNDS
 
 if TYPE_CHECKING:
     from verifier.records import Invocation
@@ -109,7 +109,7 @@ def judging(
     min_acceptance: float | None,
 ) -> dict[str, Any]:
     """Settings of the options that `judged` adds. A name to fail on beats an allowance from a weaker source."""
-    from verifier.policy import Policy
+    from verifier.compare.policy import Policy
 
     context = click.get_current_context()
     if strength(context, "fail_on") > strength(context, "allow"):
@@ -129,7 +129,7 @@ def given(context: click.Context) -> frozenset[str]:
 
 def invoked(context: click.Context) -> Invocation:
     """The command of a context with the options that were set, wherever they were set. Secrets are taken out."""
-    from verifier.invocation import invocation
+    from verifier.runner.invocation import invocation
 
     arguments: list[Any] = []
     options: dict[str, Any] = {}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from verifier.bounds import MOST_TOKENS
 from verifier.cli import options
+from verifier.records.bounds import MOST_TOKENS
 
 
 @click.group("prompts")
@@ -22,8 +22,8 @@ def command() -> None:
 @options.as_json
 def list_command(as_json: bool) -> int:
     """List the sets that came with the tool."""
-    from verifier.prompt_selection import shipped
-    from verifier.reports import prompts as show
+    from verifier.prompts.selection import shipped
+    from verifier.reports import prompt_listing as show
 
     show.print_sets(shipped(), as_json=as_json)
     return 0
@@ -45,8 +45,8 @@ def show_command(
     as_json: bool,
 ) -> int:
     """Print prompts in full; with --json as lines that are a prompt set again."""
-    from verifier.prompt_selection import Filter, Selection
-    from verifier.reports import prompts as show
+    from verifier.prompts.selection import Filter, Selection
+    from verifier.reports import prompt_listing as show
 
     keep = Filter(categories=category, languages=language, tags=tag, ids=ids)
     show.print_prompts(Selection(sets, keep=keep, size=sample, seed=seed), as_json=as_json)
@@ -67,8 +67,8 @@ def stats_command(
     as_json: bool,
 ) -> int:
     """Count prompts by category: languages, lengths, limits."""
-    from verifier.prompt_selection import Filter, Selection, stats
-    from verifier.reports import prompts as show
+    from verifier.prompts.selection import Filter, Selection, stats
+    from verifier.reports import prompt_listing as show
 
     keep = Filter(categories=category, languages=language, tags=tag)
     selection = Selection(sets, keep=keep, size=sample, seed=seed)
@@ -82,9 +82,9 @@ def stats_command(
 @options.as_json
 def validate_command(files: tuple[str, ...], schema: bool, as_json: bool) -> int:
     """Check files line by line; exit code 2 when something is wrong with one."""
-    from verifier.prompt_sources import format_of, prompt_schema, validate
-    from verifier.prompts import find
-    from verifier.reports import prompts as show
+    from verifier.prompts.formats import format_of, prompt_schema, validate
+    from verifier.prompts.sets import find
+    from verifier.reports import prompt_listing as show
 
     if schema:
         show.print_schema(prompt_schema())
@@ -131,9 +131,9 @@ def make_command(
     """
     from contextlib import nullcontext
 
-    from verifier.prompt_maker import make_long_set
-    from verifier.prompt_sources import write_prompts
-    from verifier.token_counter import estimate, server_counter
+    from verifier.prompts.formats import write_prompts
+    from verifier.prompts.synthetic import make_long_set
+    from verifier.prompts.token_counter import estimate, server_counter
 
     del kind  # one kind so far
     if not ref:

@@ -68,8 +68,8 @@ def command(
     ref, ref_cmd = told["ref"], told["ref_cmd"]
     if ref is None and ref_cmd is None:
         raise click.UsageError("Give the reference: --ref ADDRESS or --ref-cmd COMMAND.")
-    from verifier import session
     from verifier.reports.terminal import Terminal
+    from verifier.runner import session
 
     settings = session.Settings(
         ref=ref,
@@ -91,7 +91,7 @@ def command(
     )
     with Terminal(quiet=quiet) as terminal:
         if ref_cmd is not None:
-            from verifier import managed
+            from verifier.runner import managed
 
             source = managed.Source(ref, ref_cmd, health_deadline=health_deadline)
             return managed.record(settings, source, output, terminal)

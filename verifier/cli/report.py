@@ -20,8 +20,8 @@ def command(
     run: Path, html: Path | None, markdown: Path | None, junit: Path | None, as_json: Path | None, annotations: bool
 ) -> int:
     """Write reports of a run that was checked earlier."""
-    from verifier.golden import Run
     from verifier.reports.formats import write
+    from verifier.store.run_file import Run
 
     with Run(run) as recorded:
         lines = write(recorded, html=html, markdown=markdown, junit=junit, as_json=as_json, annotations=annotations)

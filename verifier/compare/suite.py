@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from verifier.compare.drafting import Drafting
 from verifier.compare.openness import Openness
+from verifier.compare.policy import Policy
 from verifier.compare.rates import Rates
 from verifier.compare.speed import generated
-from verifier.policy import Policy
 from verifier.records import Arm, Comparison, Completion, Drafts, Failure, Finding, Measurement, SuiteVerdict, Summary
 
 STABLE_SHARE = 0.5

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import regex
 from msgspec import structs
 
-from verifier.answers import TextToken
 from verifier.compare.evidence import judge
 from verifier.records import Completion, Split, TokenLogprob
+from verifier.records.answers import TextToken
 
 TOKENS_BACK = 3
 """Tokens before the difference at which a longer alternative may have begun that reaches over it."""

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
+from verifier.compare.policy import Policy
 from verifier.errors import LosslessError
-from verifier.golden import Run
-from verifier.policy import Policy
-from verifier.prompt_selection import Selection
-from verifier.pytest_plugin import ANSWER, checks_of, judging
+from verifier.prompts.selection import Selection
+from verifier.pytest_plugin import ANSWER, checks_of
+from verifier.pytest_plugin import outcomes as judging
 from verifier.pytest_plugin.checks import Work
 from verifier.pytest_plugin.items import CheckItem
-from verifier.pytest_plugin.judging import Outcome
+from verifier.pytest_plugin.outcomes import Outcome
 from verifier.records import Comparison, Completion, Prompt
-from verifier.settings import DEFAULT_PROMPTS
+from verifier.runner.settings import DEFAULT_PROMPTS
+from verifier.store.run_file import Run
 
 MARKER = "lossless"
 FIXTURE = "lossless_case"

@@ -13,24 +13,25 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from verifier import session
-from verifier.compressed import is_compressed
+from verifier.compare.policy import Policy
 from verifier.errors import LosslessError
 from verifier.events import Event
-from verifier.golden import Run
-from verifier.invocation import of_settings
-from verifier.policy import Policy
-from verifier.prompt_selection import Selection
-from verifier.pytest_plugin import goldens, options
-from verifier.pytest_plugin.goldens import Golden
+from verifier.prompts.selection import Selection
+from verifier.pytest_plugin import options
+from verifier.pytest_plugin import snapshots as goldens
 from verifier.pytest_plugin.sets import as_typed, name_of, path_of
 from verifier.pytest_plugin.shared import Shared
+from verifier.pytest_plugin.snapshots import Golden
 from verifier.records import Comparison, Finding, Summary
-from verifier.refused import refused
 from verifier.reports.reproduce import again
-from verifier.session import Settings
-from verifier.settings import Update
-from verifier.stale import StaleGolden, fit
+from verifier.runner import session
+from verifier.runner.invocation import of_settings
+from verifier.runner.refused import refused
+from verifier.runner.session import Settings
+from verifier.runner.settings import Update
+from verifier.store.compression import is_compressed
+from verifier.store.run_file import Run
+from verifier.store.staleness import StaleGolden, fit
 
 T = TypeVar("T")
 

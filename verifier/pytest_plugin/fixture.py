@@ -10,11 +10,12 @@ import pytest
 
 from verifier.compare.statistics import clopper_pearson
 from verifier.errors import LosslessError
-from verifier.pytest_plugin import failures, judging
+from verifier.pytest_plugin import failures
+from verifier.pytest_plugin import outcomes as judging
 from verifier.pytest_plugin.checks import Checked, Checks
 from verifier.records import Comparison, SuiteVerdict, Summary
 from verifier.reports.untrusted import visible
-from verifier.settings import DEFAULT_PROMPTS
+from verifier.runner.settings import DEFAULT_PROMPTS
 
 MOST_TOLD = 3
 """Answers that a failed assertion shows."""

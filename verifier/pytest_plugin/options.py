@@ -19,7 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from _pytest.config.argparsing import OptionGroup
 
-    from verifier.policy import Policy
+    from verifier.compare.policy import Policy
 
 TRUE = frozenset({"1", "true", "yes", "on"})
 FALSE = frozenset({"", "0", "false", "no", "off"})
@@ -262,8 +262,8 @@ def policy(config: pytest.Config) -> Policy:
     Raises:
         pytest.UsageError: for a name that is no class, cause or fault.
     """
+    from verifier.compare.policy import Policy
     from verifier.errors import LosslessError
-    from verifier.policy import Policy
 
     try:
         return Policy.of(value(config, "policy"), fail_on=value(config, "fail-on"), allow=value(config, "allow"))
@@ -273,7 +273,7 @@ def policy(config: pytest.Config) -> Policy:
 
 def _require_fields(names: tuple[str, ...]) -> None:
     from verifier.errors import LosslessError
-    from verifier.settings import Settings
+    from verifier.runner.settings import Settings
 
     try:
         Settings(allow_mismatch=frozenset(names))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from verifier.errors import PromptSetError
-from verifier.prompts import find, folders
+from verifier.prompts.sets import find, folders
 from verifier.pytest_plugin import ASKED, SET
-from verifier.settings import Settings
+from verifier.runner.settings import Settings
 
 
 def add_arguments(config: pytest.Config, prompts: Sequence[str]) -> None:

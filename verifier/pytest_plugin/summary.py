@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from verifier.golden import Run
 from verifier.pytest_plugin import ANSWER, failures, was_open
 from verifier.pytest_plugin.checks import Checks, State
 from verifier.records import Comparison
 from verifier.reports.untrusted import visible
-from verifier.session import REPORT_FILE
+from verifier.runner.session import REPORT_FILE
+from verifier.store.run_file import Run
 
 MOST_NOTES = 10
 MOST_NAMES = 5

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from verifier.golden import Run
 from verifier.reports import data
 from verifier.reports.results import RED
 from verifier.reports.text import in_words, shortened
 from verifier.reports.untrusted import visible
+from verifier.store.run_file import Run
 
 MOST = 10
 """GitHub shows ten annotations of a kind for a step and drops the others."""

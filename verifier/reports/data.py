@@ -14,8 +14,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct
 
+from verifier.compare.measures import Measures, Measuring
 from verifier.compare.shaping import told
-from verifier.golden import Run
 from verifier.records import (
     Alignment,
     Arm,
@@ -36,11 +36,11 @@ from verifier.records import (
     SuiteVerdict,
     Tolerance,
 )
-from verifier.refused import ARMS, refusal_of
 from verifier.reports.details import details, words
-from verifier.reports.measures import Measures, Measuring
 from verifier.reports.reproduce import about_again, again
 from verifier.reports.results import Result, Results
+from verifier.runner.refused import ARMS, refusal_of
+from verifier.store.run_file import Run
 
 Outcome = Literal["error", "diverged", "near-lossless", "exact", "recorded", "open"]
 """A class, or what a prompt without a verdict is: *recorded* (a golden has its answer), *open* (nothing yet)."""

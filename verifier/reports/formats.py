@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from verifier.golden import Run
 from verifier.reports.annotations import github_annotations
 from verifier.reports.html import write_html
 from verifier.reports.json import write_json
 from verifier.reports.junit import write_junit
 from verifier.reports.markdown import write_markdown
+from verifier.store.run_file import Run
 
 
 def write(

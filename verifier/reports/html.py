@@ -18,13 +18,13 @@ import msgspec
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from verifier.golden import Run
 from verifier.reports import data, reading, reproduce
 from verifier.reports.packing import Packer, pack
 from verifier.reports.pictures import pictures
 from verifier.reports.strip import strip
 from verifier.reports.untrusted import visible
-from verifier.reports.writing import written_whole
+from verifier.store.atomic import written_whole
+from verifier.store.run_file import Run
 
 INLINE_BYTES = 4_500_000
 """Bytes of prompts that are in the page uncompressed, and so can be read without JavaScript."""

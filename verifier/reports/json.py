@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from verifier.golden import Run
 from verifier.reports import data
-from verifier.reports.writing import written_whole
+from verifier.store.atomic import written_whole
+from verifier.store.run_file import Run
 
 
 def write_json(run: Run, path: Path) -> None:

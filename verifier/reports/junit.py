@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from xml.sax.saxutils import XMLGenerator
 
-from verifier.golden import Run
 from verifier.reports import data
 from verifier.reports.results import Result
 from verifier.reports.text import first_difference, in_words
 from verifier.reports.untrusted import visible
-from verifier.reports.writing import written_whole
+from verifier.store.atomic import written_whole
+from verifier.store.run_file import Run
 
 SUITE = "suite"
 """The name of the test for the run as a whole, as in the pytest plugin."""

@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from verifier.golden import Run
 from verifier.reports import data
 from verifier.reports.pictures import Cell, pictures
 from verifier.reports.text import first_difference, in_words, shortened
 from verifier.reports.untrusted import visible
-from verifier.reports.writing import written_whole
+from verifier.store.atomic import written_whole
+from verifier.store.run_file import Run
 
 LIMIT = 1_000_000
 """Bytes. GitHub's limit is 1 MiB for a step; what else the step writes has to fit as well."""

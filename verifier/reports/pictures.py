@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from verifier.compare.measures import CategoryRow, ContextRow, Measures
 from verifier.compare.statistics import Share, exact_share
 from verifier.reports.drawing import (
     BOTTOM,
@@ -23,7 +24,6 @@ from verifier.reports.drawing import (
     svg,
     text,
 )
-from verifier.reports.measures import CategoryRow, ContextRow, Measures
 from verifier.reports.untrusted import visible
 
 PLOT = WIDTH - LEFT - RIGHT

@@ -7,20 +7,20 @@ import shlex
 from typing import Any
 
 from verifier.compare.fingerprints import FILE_ENGINE
-from verifier.golden import Run
-from verifier.invocation import made_by, note, words
 from verifier.records import Alignment, Arm, Completion, Invocation, Prompt, Rendering
 from verifier.reports.untrusted import visible
-from verifier.servers import llamacpp, sglang, tensorrt_llm, vllm
+from verifier.runner.invocation import made_by, note, words
 from verifier.servers.addresses import split_model
 from verifier.servers.completions import CHAT, COMPLETIONS, common_sampling
-from verifier.servers.llamacpp import LlamaCpp
+from verifier.servers.engines import llamacpp, sglang, tensorrt_llm, vllm
+from verifier.servers.engines.llamacpp import LlamaCpp
+from verifier.servers.engines.sglang import SGLang
+from verifier.servers.engines.tensorrt_llm import TensorRTLLM
+from verifier.servers.engines.vllm import VLLM
 from verifier.servers.parameters import json_response
 from verifier.servers.protocol import Request
-from verifier.servers.sglang import SGLang
-from verifier.servers.tensorrt_llm import TensorRTLLM
 from verifier.servers.tokenizing import conversation
-from verifier.servers.vllm import VLLM
+from verifier.store.run_file import Run
 
 MAX_TOKENS = 512
 """Asked for where the file does not tell how long the answer was allowed to be."""

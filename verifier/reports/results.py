@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from verifier.policy import Outcome, Policy, outcome_of_run
+from verifier.compare.policy import Outcome, Policy, outcome_of_run
 from verifier.records import Comparison, Summary
 
 Result = Outcome | Literal["skipped"]

@@ -26,7 +26,7 @@ from verifier.reports.unseen import unseen
 from verifier.reports.untrusted import visible
 
 if TYPE_CHECKING:
-    from verifier.golden import Run
+    from verifier.store.run_file import Run
 
 MOST_ROWS = 60
 """Rows of the table. A larger run shows only what differs; everything is in the HTML report."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from verifier.errors import ServerError
 from verifier.servers import fields
+from verifier.servers.engines.llamacpp import LlamaCpp
+from verifier.servers.engines.openai import OpenAI
+from verifier.servers.engines.sglang import SGLang
+from verifier.servers.engines.tensorrt_llm import TensorRTLLM
+from verifier.servers.engines.vllm import VLLM
 from verifier.servers.http import Http
-from verifier.servers.llamacpp import LlamaCpp
 from verifier.servers.models import asked_model
-from verifier.servers.openai import OpenAI
 from verifier.servers.protocol import Server
-from verifier.servers.sglang import SGLang
-from verifier.servers.tensorrt_llm import TensorRTLLM
-from verifier.servers.vllm import VLLM
 
 Engine = type[SGLang] | type[LlamaCpp] | type[VLLM] | type[TensorRTLLM] | type[OpenAI]
 

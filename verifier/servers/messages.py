@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from verifier.answers import FunctionCall
+from verifier.records.answers import FunctionCall
 from verifier.servers import fields
 
 REASONING = ("reasoning_content", "reasoning")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
-from verifier.answers import FunctionCall, TextToken
 from verifier.records import (
     Abilities,
     Finding,
@@ -17,6 +16,7 @@ from verifier.records import (
     Timing,
     TokenLogprob,
 )
+from verifier.records.answers import FunctionCall, TextToken
 from verifier.servers.http import Http
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from verifier.answers import TextToken
 from verifier.compare.text_evidence import joins
 from verifier.records import TokenLogprob
+from verifier.records.answers import TextToken
 from verifier.servers import fields
 from verifier.servers.logprobs import doubtful
 

@@ -1,0 +1,1 @@
+"""Servers and models to try things on: `lossless demo` and `lossless serve`."""

@@ -1,0 +1,1 @@
+"""The verdict on one prompt, and the evidence it rests on."""

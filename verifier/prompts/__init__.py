@@ -1,0 +1,1 @@
+"""Prompt sets: read, chosen, made."""

@@ -1,0 +1,199 @@
+"""What a verdict makes of a test: passed, passed with a note, xfailed, failed, skipped, or an error of its setup.
+
+Pass or fail is `Policy`'s decision, the same as for the exit code of ``lossless check``. This module only says it in
+pytest's words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+import pytest
+
+from verifier.compare.policy import Outcome as Decision
+from verifier.compare.policy import Policy, outcome_of_run
+from verifier.compare.suite import missed_acceptance
+from verifier.pytest_plugin import INCONCLUSIVE, NO_SERVER, failures
+from verifier.pytest_plugin.checks import Checked, Checks, Work
+from verifier.records import Comparison, Summary
+from verifier.reports.untrusted import visible
+
+Kind = Literal["passed", "tolerated", "failed", "inconclusive", "left-out", "error"]
+KINDS: dict[Decision, Kind] = {"passed": "tolerated", "failed": "failed", "open": "inconclusive", "error": "error"}
+
+ON_REQUEST = "To let such tests pass, set --lossless-inconclusive=skip (or xfail)."
+SETTLE = (
+    "This shows nothing either way, so it is not a pass. `lossless rescore RUN --ref ADDRESS` asks the reference for "
+    "missing evidence; servers that report token ids and logprobs, and prompts on which drafts are accepted and "
+    f"rejected, give more of it. {ON_REQUEST}"
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A kind, a line that says it in short, and for failures the whole story."""
+
+    kind: Kind
+    line: str = ""
+    story: str = ""
+
+
+def no_server(detail: str) -> Outcome:
+    """The outcome where nothing can be compared because no speculative server was named."""
+    return Outcome("inconclusive", f"{NO_SERVER}: {detail}", ON_REQUEST)
+
+
+def nothing_to_ask(work: Work) -> Outcome | None:
+    """Before any server is asked: whether there is one."""
+    if work.is_open and not work.settings.golden:
+        return no_server("give --lossless-spec ADDRESS")
+    if not work.settings.ref and not work.settings.golden:
+        return Outcome(
+            "error", "there is nothing to compare with: give --lossless-ref ADDRESS or --lossless-golden PATH"
+        )
+    return None
+
+
+def of_state(checked: Checked) -> Outcome | None:
+    """Where there is no result at all."""
+    state = checked.state
+    if state.missing:
+        return Outcome("failed", visible(state.trouble), visible(state.advice))
+    if state.golden is not None and state.run is None and state.complete:
+        if state.golden.updated:
+            return Outcome("left-out", f"{NO_SERVER}: the golden was recorded, not compared")
+        return no_server("the golden was looked at, not compared; give --lossless-spec ADDRESS")
+    if state.trouble:
+        return Outcome("error", visible(state.trouble, newlines=True), visible(state.advice, newlines=True))
+    return None
+
+
+def of_prompt(checks: Checks, checked: Checked, prompt_id: str, policy: Policy) -> Outcome:
+    """The outcome of one prompt.
+
+    Where no test of the whole set was selected, a prompt that would pass also stands for what holds of the run as a
+    whole: a single prompt is no proof while drafting is unproven.
+    """
+    nothing = of_state(checked)
+    if nothing is not None:
+        return nothing
+    outcome = _of_prompt_alone(checked, prompt_id, policy)
+    if outcome.kind in {"passed", "tolerated", "left-out"} and not checks.has_suite(checked.work):
+        return _beyond_prompts(checked, policy) or outcome
+    return outcome
+
+
+def _of_prompt_alone(checked: Checked, prompt_id: str, policy: Policy) -> Outcome:
+    comparison = checked.comparisons.get(prompt_id)
+    if comparison is not None:
+        return of_comparison(checked, comparison, policy)
+    if checked.summary is not None and checked.summary.verdict == "INVALID" and "invalid" not in policy.allow:
+        return Outcome("error", visible(checked.summary.sentence))
+    if prompt_id in checked.stale:
+        advice = "Record it: pytest --lossless-update-new --lossless-ref ADDRESS."
+        return Outcome("failed", f"not compared with the golden: {visible(checked.stale[prompt_id])}", advice)
+    if prompt_id in checked.refused:
+        return Outcome("left-out", f"left out: {visible(checked.refused[prompt_id])}")
+    return Outcome("error", "the run holds no verdict on this prompt")
+
+
+def of_comparison(checked: Checked, comparison: Comparison, policy: Policy) -> Outcome:
+    """The outcome of a prompt that was compared."""
+    verdict = checked.summary.verdict if checked.summary is not None else None
+    kind = KINDS[policy.outcome(comparison, verdict)]
+    line = failures.in_short(comparison)
+    if kind == "error":
+        invalid = checked.summary is not None and comparison.cls != "error"
+        return Outcome("error", visible(checked.summary.sentence) if checked.summary and invalid else line)
+    if kind == "tolerated":
+        return Outcome("passed") if comparison.cls == "exact" else Outcome("tolerated", line)
+    story = failures.story(checked, comparison)
+    return Outcome(kind, line, f"{story}\n{SETTLE}" if kind == "inconclusive" else story)
+
+
+def of_suite(checked: Checked) -> Outcome:
+    """The outcome of all prompts together, which single ones cannot give: that of the run's own exit code."""
+    nothing = of_state(checked)
+    if nothing is not None:
+        return nothing
+    summary = checked.summary
+    if summary is None:
+        return Outcome("error", "the run has no summary")
+    if checked.stale:
+        line = f"the golden has no answer to compare with for {len(checked.stale)} prompts"
+        return Outcome("failed", line, failures.statistics(checked))
+    return _too_slow(checked, summary) or _of_run(checked, summary, summary.exit_code)
+
+
+def _too_slow(checked: Checked, summary: Summary) -> Outcome | None:
+    """A failure where the acceptance length is below the one asked for. Never skipped: it was asked for by name."""
+    if summary.exit_code != 3 or not missed_acceptance(summary.acceptance_length, summary.min_acceptance):
+        return None
+    return Outcome("failed", f"{summary.verdict}: {visible(summary.sentence)}", failures.statistics(checked))
+
+
+def _beyond_prompts(checked: Checked, policy: Policy) -> Outcome | None:
+    """What keeps a run from passing although none of its prompts does; ``None`` where nothing does."""
+    summary = checked.summary
+    if summary is None:
+        return None
+    if too_slow := _too_slow(checked, summary):
+        return too_slow
+    beyond = summary.beyond_prompts
+    code = policy.exit_code(summary.verdict, failing=0, excess=beyond == "LOSSY", complete=True, beyond_prompts=beyond)
+    outcome = _of_run(checked, summary, code)
+    return None if outcome.kind in {"passed", "tolerated"} else outcome
+
+
+def _of_run(checked: Checked, summary: Summary, code: int) -> Outcome:
+    kind = KINDS[outcome_of_run(summary.verdict, code)]
+    line = f"{summary.verdict}: {visible(summary.sentence)}"
+    if kind == "tolerated":
+        return Outcome("passed" if summary.verdict == "LOSSLESS" else "tolerated", line)
+    story = failures.statistics(checked)
+    return Outcome(kind, line, f"{story}\n{SETTLE}" if kind == "inconclusive" else story)
+
+
+def raise_if_error(outcome: Outcome) -> None:
+    """To be called while a test is set up: what is wrong with servers or options is no failure of the test."""
+    if outcome.kind == "error":
+        pytest.fail(_text(outcome), pytrace=False)
+
+
+def conclude(checks: Checks, item: pytest.Item, outcome: Outcome) -> None:
+    """To be called while a test runs: end it as the outcome says, or note on it what was let pass.
+
+    Raises:
+        pytest.fail.Exception, pytest.skip.Exception, pytest.xfail.Exception: as pytest's own functions do.
+    """
+    if outcome.kind in {"failed", "error"}:
+        pytest.fail(_text(outcome), pytrace=False)
+    if outcome.kind == "left-out":
+        raise pytest.skip.Exception(outcome.line, _use_item_location=True)
+    if outcome.kind == "inconclusive":
+        leave_open(checks, outcome)
+    if outcome.kind == "tolerated":
+        if checks.option("tolerated") == "xfail":
+            raise pytest.xfail.Exception(outcome.line, pytrace=False)
+        item.user_properties.append(("lossless_note", outcome.line.partition(":")[0]))
+
+
+def leave_open(checks: Checks, outcome: Outcome) -> NoReturn:
+    """End a test that shows nothing, as ``--lossless-inconclusive`` says.
+
+    Raises:
+        pytest.fail.Exception, pytest.skip.Exception, pytest.xfail.Exception: as pytest's own functions do.
+    """
+    choice = checks.option("inconclusive")
+    if choice == "fail":
+        raise pytest.fail.Exception(INCONCLUSIVE + _text(outcome), pytrace=False)
+    reason = INCONCLUSIVE + outcome.line
+    if choice == "xfail":
+        raise pytest.xfail.Exception(reason, pytrace=False)
+    # At the item's place and not at this line, which is the same for all.
+    raise pytest.skip.Exception(reason, _use_item_location=True)
+
+
+def _text(outcome: Outcome) -> str:
+    return f"{outcome.line}\n{outcome.story}" if outcome.story else outcome.line

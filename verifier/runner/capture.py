@@ -1,0 +1,220 @@
+"""Prompts × server → completions on disk: concurrent up to a limit, resumable, one failed prompt at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from verifier.errors import ServerError
+from verifier.events import Advanced, Answered, Failed, Found, Handler, StageStarted
+from verifier.prompts.sets import Prompts
+from verifier.records import Arm, Completion, Failure, Finding, Prompt, Rendering, Timing
+from verifier.servers.logprobs import doubtful
+from verifier.servers.parameters import REFUSED, refusal
+from verifier.servers.protocol import Answer, Request, Server
+from verifier.store.run_file import Store
+
+MOST_SHOWN = 3
+"""Prompts that are told to be rendered differently; the first one says enough."""
+MOST_REFUSALS = 3
+"""Prompts in a row that cannot even connect before the server is taken for gone."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of one arm over all prompts. ``run`` counts the passes of an arm from 0.
+
+    ``backwards`` goes through the rendered prompts from the last to the first, so that what a server keeps from one
+    request to the next is not the same in both passes.
+    """
+
+    arm: Arm
+    run: int = 0
+    max_tokens: int = 128
+    capped: bool = False
+    concurrency: int = 1
+    top_logprobs: int = 0
+    backwards: bool = False
+
+    def limit(self, prompt: Prompt) -> int:
+        """Tokens that an answer to this prompt may have: its own limit, cut down only where the user set one."""
+        if prompt.max_tokens is None:
+            return self.max_tokens
+        return min(prompt.max_tokens, self.max_tokens) if self.capped else prompt.max_tokens
+
+
+async def run_all(workers: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run workers side by side; the first failure, or being cancelled, ends them all before it is passed on."""
+    tasks = [asyncio.ensure_future(worker) for worker in workers]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def render(server: Server, arm: Arm, prompts: Prompts, store: Store, emit: Handler) -> None:
+    """Render every prompt once, on the server of ``arm``, and store what both servers will be sent."""
+    done = sum(store.has_rendering(prompt.id) for prompt in prompts)
+    emit(StageStarted("render", len(prompts), done, arm))
+    refusals = 0
+    for prompt in prompts:
+        if store.has_rendering(prompt.id):
+            continue
+        try:
+            if refusals >= MOST_REFUSALS:
+                raise _gone(server)
+            store.append(msgspec.structs.replace(await server.render(prompt), prompt=prompt))
+            refusals = 0
+        except ServerError as error:
+            refusals = refusals + 1 if error.down else 0
+            _fail(store, prompt, Pass(arm), error, emit)
+        emit(Advanced("render", arm))
+
+
+async def other_renderings(server: Server, prompts: Prompts, store: Store, emit: Handler) -> list[Finding]:
+    """How the speculative server would render the prompts, where that is not what both are sent.
+
+    A server that cannot render, or does not answer here, claims nothing. At most `MOST_SHOWN` are told.
+    """
+    emit(StageStarted("render", len(prompts), 0, "spec"))
+    findings: list[Finding] = []
+    for prompt in prompts:
+        ours = store.rendering(prompt.id)
+        if ours is not None and len(findings) < MOST_SHOWN:
+            try:
+                theirs = await server.render(prompt)
+            except ServerError as error:
+                if error.down:
+                    break
+            else:
+                # Where only one side tells ids there is nothing to hold against each other.
+                if (ours.ids is None) == (theirs.ids is None) and _sent(ours) != _sent(theirs):
+                    findings.append(_differently(prompt, ours, theirs))
+        emit(Advanced("render", "spec"))
+    return findings
+
+
+def _sent(rendering: Rendering) -> tuple[object, ...]:
+    return rendering.ids, rendering.text, rendering.messages
+
+
+def _differently(prompt: Prompt, ours: Rendering, theirs: Rendering) -> Finding:
+    """Both renderings from a little before their first difference on."""
+    a, b = ours.ids or ours.text or ours.messages or (), theirs.ids or theirs.text or theirs.messages or ()
+    pairs = enumerate(zip(a, b, strict=False))
+    at = next((index for index, (x, y) in pairs if x != y), min(len(a), len(b)))
+    start = max(0, at - 3)
+    return Finding(
+        "prompt-differs",
+        f"The two servers render {prompt.id!r} differently from position {at} on: the reference as "
+        f"…{a[start : at + 5]}…, the speculative server as …{b[start : at + 5]}…. Do they have the same chat template "
+        "and tokenizer?",
+        severity="invalid",
+        prompt_id=prompt.id,
+    )
+
+
+async def capture(server: Server, job: Pass, prompts: Prompts, store: Store, emit: Handler) -> None:
+    """Ask for every completion of a pass that is not on disk yet.
+
+    A prompt that fails leaves a `Failure` and the others go on. Raises only what ends the run: a full disk, Ctrl-C.
+    """
+    done = sum(store.has_completion(job.arm, prompt.id, job.run) for prompt in prompts)
+    emit(StageStarted("generate", len(prompts), done, job.arm, job.run))
+    waiting = _backwards(store) if job.backwards else iter(prompts)
+    refusals = 0
+
+    async def worker() -> None:
+        nonlocal refusals
+        for prompt in waiting:
+            if store.has_completion(job.arm, prompt.id, job.run):
+                continue
+            tokens = 0
+            try:
+                if refusals >= MOST_REFUSALS:
+                    raise _gone(server)
+                completion = await _answer(server, job, prompt, store, emit)
+                refusals = 0
+                store.append(completion)
+                tokens = completion.completion_tokens or len(completion.ids or ())
+                emit(Answered(prompt, completion))
+            except ServerError as error:
+                refusals = refusals + 1 if error.down else 0
+                _fail(store, prompt, job, refusal(error, prompt), emit)
+            emit(Advanced("generate", job.arm, job.run, tokens))
+
+    await run_all(worker() for _ in range(job.concurrency))
+
+
+def _backwards(store: Store) -> Iterator[Prompt]:
+    for prompt_id in reversed(store.prompt_ids()):
+        rendering = store.rendering(prompt_id)
+        if rendering is not None and rendering.prompt is not None:
+            yield rendering.prompt
+
+
+async def _answer(server: Server, job: Pass, prompt: Prompt, store: Store, emit: Handler) -> Completion:
+    rendering = store.rendering(prompt.id)
+    if rendering is None:
+        raise ServerError("not-rendered", "The prompt could not be rendered.", "See the failure before this one.")
+    request = Request(prompt, rendering, job.limit(prompt), job.top_logprobs)
+    began = time.perf_counter()
+    answer = await server.generate(request)
+    total = round(time.perf_counter() - began, 4)
+    if answer.top and (wrong := doubtful(answer.top)):
+        answer = replace(answer, top=None, notes=(*answer.notes, wrong))
+    for note in answer.notes:
+        finding = Finding("answer", f"The answer {note}.", severity="warning", arm=job.arm, prompt_id=prompt.id)
+        store.append(finding)
+        emit(Found(finding))
+    return completion_of(answer, prompt, job, total)
+
+
+def completion_of(answer: Answer, prompt: Prompt, job: Pass, total: float) -> Completion:
+    """The record of an answer; ``total`` is the client's seconds."""
+    timing = msgspec.structs.replace(answer.timing, total=total) if answer.timing else Timing(total=total)
+    return Completion(
+        prompt_id=prompt.id,
+        arm=job.arm,
+        run=job.run,
+        digest=prompt.digest,
+        text=answer.text,
+        finish=answer.finish,
+        ids=answer.ids,
+        stop=answer.stop,
+        prompt_tokens=answer.prompt_tokens,
+        completion_tokens=answer.completion_tokens,
+        timing=timing,
+        speculation=answer.speculation,
+        top=answer.top,
+        surplus=answer.surplus,
+        reasoning_tokens=answer.reasoning_tokens,
+        concurrency=job.concurrency,
+        reasoning_length=answer.reasoning_length,
+        tool_calls=answer.tool_calls,
+        text_tokens=answer.text_tokens,
+    )
+
+
+def _gone(server: Server) -> ServerError:
+    return ServerError(
+        "not-asked",
+        f"Not asked: {server.http.url} did not answer {MOST_REFUSALS} prompts in a row.",
+        "Start the server again and run the same command; it goes on where it stopped.",
+        down=True,
+    )
+
+
+def _fail(store: Store, prompt: Prompt, job: Pass, error: ServerError, emit: Handler) -> None:
+    failure = Failure(prompt.id, job.arm, job.run, error.kind, error.message, error.advice)
+    store.append(failure)
+    if error.kind != REFUSED:
+        # What was refused is told once for all prompts, when the stage is over.
+        emit(Failed(failure))

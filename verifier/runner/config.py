@@ -1,0 +1,200 @@
+"""`lossless.toml`: servers by name, the pairs to check, and the options of the check."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from verifier.choices import suggestion
+from verifier.compare.fingerprints import ALLOWABLE
+from verifier.errors import LosslessError
+from verifier.records import Invocation
+from verifier.records.bounds import BOUNDS, problem
+from verifier.runner.invocation import with_options
+from verifier.runner.managed import HEALTH_SECONDS, Source
+from verifier.runner.settings import Settings
+
+
+class ServerEntry(Struct, frozen=True, forbid_unknown_fields=True):
+    """``[servers.NAME]``: a ``command`` with ``{port}``, or the ``url`` of a server that runs. ``health_deadline`` is
+    in seconds."""
+
+    command: str | None = None
+    url: str | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    health_deadline: float = HEALTH_SECONDS
+
+    def __post_init__(self) -> None:
+        _require("health_deadline", self.health_deadline)
+
+    def source(self) -> Source:
+        return Source(self.url, self.command, self.environment, self.health_deadline)
+
+
+class MatrixEntry(Struct, frozen=True, forbid_unknown_fields=True):
+    """``[[matrix]]``: one speculative server to be checked against a reference, both by name."""
+
+    reference: str
+    speculative: str
+    name: str = ""
+    """In the table and as a folder; the speculative server's own name where it is empty."""
+
+
+class CheckEntry(Struct, frozen=True, forbid_unknown_fields=True):
+    """``[check]``: options of the check by their long names, with ``_`` for ``-``. The command line wins over them."""
+
+    prompts: tuple[str, ...] | None = None
+    category: tuple[str, ...] | None = None
+    language: tuple[str, ...] | None = None
+    tag: tuple[str, ...] | None = None
+    sample: int | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
+    concurrency: int | None = None
+    ref_runs: int | None = None
+    allow_mismatch: tuple[str, ...] | None = None
+    min_acceptance: float | None = None
+    timeout: float | None = None
+    out: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in BOUNDS.keys() & set(self.__struct_fields__):
+            _require(name, getattr(self, name))
+        unknown = sorted(set(self.allow_mismatch or ()) - ALLOWABLE)
+        if unknown:
+            names = ", ".join(map(repr, unknown))
+            raise ValueError(f"`allow_mismatch` names {names}. {suggestion(unknown, ALLOWABLE)}")
+
+
+def _require(name: str, value: float | None) -> None:
+    """msgspec puts the table's name behind the message."""
+    wrong = None if value is None else problem(name, value)
+    if wrong:
+        raise ValueError(wrong)
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    servers: dict[str, ServerEntry] = field(default_factory=dict)
+    matrix: tuple[MatrixEntry, ...] = ()
+    check: CheckEntry = CheckEntry()
+
+
+@dataclass(frozen=True)
+class Method:
+    """One entry of the matrix, its names looked up."""
+
+    name: str
+    reference: str
+    speculative: Source
+    made_by: Invocation | None = None
+    """The command that checks this method alone, where it is not `check --config FILE --only NAME`."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """A file that was read and is consistent. ``references`` are the sources of the reference servers by name."""
+
+    path: Path
+    references: Mapping[str, Source]
+    methods: tuple[Method, ...]
+    options: CheckEntry
+
+    def settings(self, settings: Settings, given: Collection[str] = ()) -> Settings:
+        """``settings`` with the file's options, but for the names in ``given``, which the command line has set."""
+        options = {
+            name: value
+            for name, value in msgspec.structs.asdict(self.options).items()
+            if value is not None and name not in given
+        }
+        if "allow_mismatch" in options:
+            options["allow_mismatch"] = frozenset(options["allow_mismatch"])
+        if "out" in options:
+            options["out"] = Path(options["out"])
+        if settings.invocation is not None:
+            options["invocation"] = with_options(settings.invocation, options)
+        return replace(settings, **options)
+
+    def only(self, names: Collection[str]) -> Config:
+        """The file with only these entries of the matrix; all of them when ``names`` is empty.
+
+        Raises:
+            LosslessError: for a name that is none of them.
+        """
+        known = [method.name for method in self.methods]
+        for name in names:
+            if name not in known:
+                raise LosslessError(f"{self.path} has no matrix entry {name!r}.", f"There are {', '.join(known)}.")
+        return replace(self, methods=tuple(one for one in self.methods if not names or one.name in names))
+
+
+def load(path: Path) -> Config:
+    """Read a file and look everything in it up.
+
+    Raises:
+        LosslessError: naming the file and what is wrong in it.
+    """
+    toml: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        raw = toml.loads(path.read_text(encoding="utf-8"))
+        file = msgspec.convert(raw, _File)
+    except OSError as error:
+        raise LosslessError(f"{path} cannot be read: {error.strerror}.", "Check the path.") from None
+    except UnicodeDecodeError:
+        raise LosslessError(f"{path} is not UTF-8.", "Save it as UTF-8.") from None
+    except toml.TOMLDecodeError as error:
+        raise LosslessError(f"{path}: {error}.", "See docs/servers.md for what it may hold.") from None
+    except msgspec.ValidationError as error:
+        raise LosslessError(f"{path}{_located(raw, error)}.", "See docs/servers.md for what it may hold.") from None
+    return _looked_up(path, file)
+
+
+def _located(raw: Mapping[str, Any], error: msgspec.ValidationError) -> str:
+    """An error with the table that it is in: msgspec writes ``[...]`` for the name of a server."""
+    tables: list[tuple[str, Any, type[Struct]]] = []
+    servers, matrix = raw.get("servers"), raw.get("matrix")
+    if isinstance(servers, dict):
+        tables += [(f"[servers.{name}]", entry, ServerEntry) for name, entry in servers.items()]
+    if isinstance(matrix, list):
+        tables += [(f"[[matrix]], entry {number}", entry, MatrixEntry) for number, entry in enumerate(matrix, 1)]
+    tables.append(("[check]", raw.get("check", {}), CheckEntry))
+    for name, entry, kind in tables:
+        try:
+            msgspec.convert(entry, kind)
+        except msgspec.ValidationError as wrong:
+            return f", {name}: {str(wrong).replace('`$.', '`')}"
+    return f": {error}"
+
+
+def _looked_up(path: Path, file: _File) -> Config:
+    if not file.matrix:
+        raise LosslessError(f"{path} has no [[matrix]] entry.", "Add one with `reference` and `speculative`.")
+    methods = []
+    for entry in file.matrix:
+        for role in (entry.reference, entry.speculative):
+            if role not in file.servers:
+                known = ", ".join(file.servers) or "none"
+                raise LosslessError(f"{path}: there is no [servers.{role}].", f"Servers in the file: {known}.")
+        name = entry.name or entry.speculative
+        if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):
+            raise LosslessError(f"{path}: {name!r} cannot be a folder's name.", "Use letters, digits, `-` and `_`.")
+        methods.append(Method(name, entry.reference, file.servers[entry.speculative].source()))
+    names = [method.name for method in methods]
+    for name in names:
+        if names.count(name) > 1:
+            raise LosslessError(f"{path}: two matrix entries are called {name!r}.", "Give them a `name`.")
+    for name, server in file.servers.items():
+        if (server.command is None) == (server.url is None) and server.command is None:
+            raise LosslessError(f"{path}: [servers.{name}] has neither `command` nor `url`.", "Give one of them.")
+        try:
+            server.source().require()
+        except LosslessError as error:
+            raise LosslessError(f"{path}, [servers.{name}]: {error.message}", error.advice) from None
+    references = {method.reference: file.servers[method.reference].source() for method in methods}
+    return Config(path, references, tuple(methods), file.check)

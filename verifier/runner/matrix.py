@@ -1,0 +1,310 @@
+"""Several speculative servers against the same reference: one golden, one table."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from verifier.compare.measures import Measuring
+from verifier.compare.policy import Policy
+from verifier.errors import LosslessError
+from verifier.events import Event, Found
+from verifier.plan import Plan
+from verifier.records import Finding, Invocation, Summary
+from verifier.runner.check import Check
+from verifier.runner.config import Config, Method
+from verifier.runner.invocation import invocation, of_settings
+from verifier.runner.managed import Running, Source, against_golden, has_open, recorded, rescored, up
+from verifier.runner.run_folder import REPORT_FILE, RUN_FILE, limits, new_folder, new_header, plan_of, report, run_store
+from verifier.runner.settings import Display, Settings
+from verifier.store.run_file import Run, Store
+
+MATRIX_FILE = "matrix.json"
+ALL = "all"
+"""Stands for every category in a row."""
+
+GRAVEST = (1, 4, 3, 2)
+"""Exit codes, the gravest first: a proven fault, a failed server, an open verdict."""
+
+
+class Row(Struct, frozen=True):
+    """One method in one category. ``acceptance_length`` is tokens per decode step, pooled over the answers. Speeds are
+    decode tokens a second, of answers that agree; ``speed_up`` is their ratio. ``exact_share`` is of the prompts that
+    were answered. ``None`` where nothing is known."""
+
+    method: str
+    category: str
+    prompts: int
+    exact_share: float | None
+    acceptance_length: float | None
+    ref_speed: float | None
+    spec_speed: float | None
+    speed_up: float | None
+    verdict: str = ""
+    """Of the whole run, in the row of all categories."""
+
+
+class Outcome(Struct, frozen=True):
+    """What became of one method. ``sentence`` explains its verdict; ``failure`` says why it has none."""
+
+    method: str
+    exit_code: int
+    run: str
+    report: str | None = None
+    verdict: str | None = None
+    failure: str = ""
+    sentence: str = ""
+
+
+class Matrix(Struct, frozen=True):
+    """The result of all methods. ``folder`` is where everything is."""
+
+    folder: str
+    exit_code: int
+    outcomes: tuple[Outcome, ...]
+    rows: tuple[Row, ...]
+
+
+def check(config: Config, settings: Settings, display: Display, *, rescore: bool = True) -> Matrix:
+    """`lossless check --config`: every method of the file, one after the other.
+
+    A method whose server fails is named as failed, and the others go on.
+
+    Raises:
+        LosslessError: when a reference fails, since nothing can be compared then.
+    """
+    if settings.invocation is None:
+        step = of_settings("check", replace(settings, spec="", ref=None), config=config.path, no_rescore=not rescore)
+        settings = replace(settings, invocation=step)
+    return asyncio.run(_check(config, settings, display, rescore=rescore))
+
+
+async def _check(config: Config, settings: Settings, display: Display, *, rescore: bool) -> Matrix:
+    plan = plan_of(settings)
+    folder = _folder(config, settings, plan)
+    outcomes: dict[str, Outcome] = {}
+    for name, source in config.references.items():
+        methods = [method for method in config.methods if method.reference == name]
+        if methods:
+            work = _Work(settings, plan, source, folder, name, _Within(display))
+            outcomes |= await work.run(methods, rescore=rescore)
+    ordered = tuple(outcomes[method.name] for method in config.methods)
+    code = next((code for code in GRAVEST if any(one.exit_code == code for one in ordered)), 0)
+    matrix = Matrix(str(folder), code, ordered, tuple(row for one in ordered for row in rows(one)))
+    _write(folder, {**_mark(config, settings, plan), "complete": code != 4, **_plain(matrix)})
+    return matrix
+
+
+@dataclass
+class _Work:
+    """The methods of one reference."""
+
+    settings: Settings
+    plan: Plan
+    reference: Source
+    folder: Path
+    name: str
+    display: _Within
+    summaries: dict[str, Summary] = field(default_factory=dict)
+    failures: dict[str, LosslessError] = field(default_factory=dict)
+
+    @property
+    def golden(self) -> Path:
+        return self.folder / f"{self.name}.jsonl"
+
+    async def run(self, methods: list[Method], *, rescore: bool) -> dict[str, Outcome]:
+        """Record the golden, check every method, complete the evidence of all that lack some."""
+        await recorded(self.settings, self.plan, self.reference, self.golden, self.display)
+        for method in methods:
+            try:
+                await self._check(method)
+            except LosslessError as error:
+                self.failures[method.name] = error
+        if rescore:
+            await self._rescore([method for method in methods if method.name in self.summaries])
+        return {method.name: self._outcome(method) for method in methods}
+
+    def _run(self, method: Method) -> Path:
+        return self.folder / method.name / RUN_FILE
+
+    async def _check(self, method: Method) -> None:
+        done = _summary(self._run(method))
+        if done is not None and done.complete:
+            same = Policy.of_summary(done) == self.settings.policy
+            self.summaries[method.name] = done if same else await self._judged_again(method)
+            return
+        options = {"spec": method.speculative.mark, "ref": self.reference.mark, **limits(self.plan)}
+        header = new_header("check", self.plan.prompts, options, self._made_by(method))
+        with Run(self.golden) as golden, run_store(self._run(method).parent, header, self.display) as store:
+            summary = await against_golden(self.settings, self.plan, method.speculative, golden, store, self.display)
+            self.summaries[method.name] = report(store, summary, self.display)
+
+    def _made_by(self, method: Method) -> tuple[Invocation, ...]:
+        """The command that makes the run of this method alone."""
+        if method.made_by is not None:
+            return (method.made_by,)
+        step = self.settings.invocation
+        return (invocation(step.command, {**step.options, "only": [method.name]}),) if step else ()
+
+    async def _judged_again(self, method: Method) -> Summary:
+        """The stored answers by the policy of now; no server is needed for that."""
+        with Store(self._run(method)) as store:
+            return report(store, await Check(self.plan, store, None, None, self.display).rescore(), self.display)
+
+    async def _rescore(self, methods: list[Method]) -> None:
+        """Start the reference once more for all methods whose evidence is open."""
+        waiting = [method for method in methods if _is_open(self._run(method))]
+        if not waiting:
+            return
+        try:
+            async with up(self.reference, "ref", self.folder, self.display) as running:
+                for method in waiting:
+                    await self._rescore_one(method, running)
+        except LosslessError as error:
+            # What was found out before stays true without more evidence.
+            self.display(Found(Finding("not-rescored", f"{error.message} {error.advice}", severity="warning")))
+
+    async def _rescore_one(self, method: Method, running: Running) -> None:
+        with Store(self._run(method)) as store:
+            summary = await rescored(self.settings, self.plan, running, store, self.display)
+            self.summaries[method.name] = report(store, summary, self.display)
+
+    def _outcome(self, method: Method) -> Outcome:
+        path = self._run(method)
+        summary = self.summaries.get(method.name)
+        if summary is None:
+            error = self.failures[method.name]
+            return Outcome(method.name, error.exit_code, str(path), failure=f"{error.message} {error.advice}".strip())
+        html = path.with_name(REPORT_FILE)
+        return Outcome(method.name, summary.exit_code, str(path), str(html), summary.verdict, sentence=summary.sentence)
+
+
+class _Within:
+    """Shows what happens, but not the table of a single run: there is one table at the end."""
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+
+    def __call__(self, event: Event) -> None:
+        self._display(event)
+
+    def opened(self, path: Path, *, resumed: bool) -> None:
+        self._display.opened(path, resumed=resumed)
+
+    def show(self, run: Run, summary: Summary, html: Path | None) -> None:
+        del run, summary, html
+
+
+def rows(outcome: Outcome) -> list[Row]:
+    """The rows of one method: one for each category, and one for all of them."""
+    if outcome.verdict is None:
+        return []
+    with Run(Path(outcome.run)) as run:
+        measuring = Measuring()
+        for comparison in run.comparisons():
+            measuring.add(comparison, run.completion("spec", comparison.prompt_id))
+        summary = run.summary
+        measures = measuring.result(summary)
+    assert summary is not None  # noqa: S101 - it has a verdict
+    found = [
+        Row(
+            outcome.method,
+            row.category,
+            row.prompts,
+            _share(row.exact, row.prompts - row.errors),
+            _rounded(row.acceptance_length),
+            _rounded(row.ref_speed),
+            _rounded(row.spec_speed),
+            _ratio(row.spec_speed, row.ref_speed),
+        )
+        for row in measures.categories
+    ]
+    counts = summary.counts
+    total = sum(counts.values())
+    found.append(
+        Row(
+            outcome.method,
+            ALL,
+            total,
+            _share(counts.get("exact", 0), total - counts.get("error", 0)),
+            _rounded(summary.acceptance_length),
+            _rounded(summary.ref_speed),
+            _rounded(summary.spec_speed),
+            _ratio(summary.spec_speed, summary.ref_speed),
+            summary.verdict,
+        )
+    )
+    return found
+
+
+def _share(part: int, whole: int) -> float | None:
+    return round(part / whole, 4) if whole else None
+
+
+def _ratio(one: float | None, other: float | None) -> float | None:
+    return round(one / other, 2) if one and other else None
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
+
+
+def _summary(path: Path) -> Summary | None:
+    if not path.exists():
+        return None
+    with Run(path) as run:
+        return run.summary
+
+
+def _is_open(path: Path) -> bool:
+    with Run(path) as run:
+        return has_open(run)
+
+
+def _mark(config: Config, settings: Settings, plan: Plan) -> dict[str, Any]:
+    """What must be alike for a matrix to be gone on with."""
+    return {
+        "work": {
+            "prompts": plan.prompts.digest,
+            **limits(plan),
+            "allow_mismatch": sorted(settings.allow_mismatch),
+            "references": {name: source.mark for name, source in config.references.items()},
+            "methods": {method.name: [method.reference, method.speculative.mark] for method in config.methods},
+        }
+    }
+
+
+def _folder(config: Config, settings: Settings, plan: Plan) -> Path:
+    """The folder of the same matrix that is unfinished, or a new one."""
+    mark = _mark(config, settings, plan)
+    if not settings.fresh:
+        for path in sorted(settings.out.glob(f"*/{MATRIX_FILE}"), reverse=True):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                told = json.loads(path.read_text(encoding="utf-8"))
+                if told.get("work") == mark["work"]:
+                    if not told.get("complete"):
+                        return path.parent
+                    break
+    folder = new_folder(settings.out, f"{plan.prompts.name}-matrix")
+    _write(folder, {**mark, "complete": False})
+    return folder
+
+
+def _write(folder: Path, content: dict[str, Any]) -> None:
+    from verifier.store.atomic import written_whole
+
+    with written_whole(folder / MATRIX_FILE) as file:
+        json.dump(content, file, ensure_ascii=False, indent=1)
+        file.write("\n")
+
+
+def _plain(matrix: Matrix) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(matrix)
+    return plain

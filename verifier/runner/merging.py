@@ -1,0 +1,98 @@
+"""Shards of one run as one run: the same two servers, different prompts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from verifier.compare.fingerprints import named_changes
+from verifier.compare.policy import Policy
+from verifier.errors import StoreError
+from verifier.records import Invocation, Summary
+from verifier.runner.check import Check
+from verifier.runner.invocation import invocation as invoked
+from verifier.runner.invocation import made_by
+from verifier.runner.run_folder import limits, new_header, plan_of, report
+from verifier.runner.settings import Display, Settings
+from verifier.store.provisional import renamed_on_success
+from verifier.store.run_file import Run, Store
+
+
+def merge(paths: Sequence[Path], output: Path, display: Display, invocation: Invocation | None = None) -> Summary:
+    """Join runs into ``output`` and give the verdict on all of their prompts. When that fails, nothing is left behind.
+
+    Raises:
+        StoreError: when they are of different servers, options or policies, or share a prompt, or ``output`` exists.
+    """
+    with ExitStack() as stack:
+        shards = [stack.enter_context(Run(path)) for path in paths]
+        first = shards[0]
+        policy = _common_policy(shards)
+        plan = plan_of(Settings(), first)
+        parts = (step for shard in shards for step in made_by(shard))
+        joining = invocation or invoked("merge", {"output": output}, paths)
+        header = new_header("check", first.prompts(), limits(plan), (*parts, joining))
+        with renamed_on_success(output) as path, Store(path, header) as store:
+            display.opened(output, resumed=False)
+            for shard in shards:
+                _same_servers(first, shard)
+                if limits(plan_of(Settings(), shard)) != limits(plan):
+                    raise StoreError(f"{shard.path} was made with other options.", "Join runs of one kind only.")
+                _copy(shard, store)
+            everything = plan_of(Settings(policy=policy), store)
+            summary = asyncio.run(Check(everything, store, None, None, display).rescore())
+        return report(stack.enter_context(Run(output)), summary, display)
+
+
+def _same_servers(first: Run, shard: Run) -> None:
+    for arm, server in first.servers.items():
+        other = shard.servers.get(arm)
+        side = "reference" if arm == "ref" else "speculative server"
+        if other is None:
+            what = f"it names no {side}"
+        elif changes := named_changes(server.fingerprint, other.fingerprint):
+            what = f"the {side} has {changes}"
+        else:
+            continue
+        raise StoreError(f"{shard.path} is of other servers than {first.path}: {what}.", "Join shards of one run only.")
+
+
+def _common_policy(shards: Sequence[Run]) -> Policy:
+    """The policy that all shards were checked by. One that was stopped before its verdict has none."""
+    policies = {shard.path: Policy.of_summary(shard.summary) for shard in shards if shard.summary is not None}
+    for path, policy in policies.items():
+        first = next(iter(policies.values()))
+        if (policy.fail_on, policy.allow) != (first.fail_on, first.allow):
+            raise StoreError(
+                f"{path} was checked with the policy {policy.name!r}, the first run with {first.name!r}.",
+                "Check all shards with the same policy.",
+            )
+    return next(iter(policies.values()), Policy())
+
+
+def _copy(shard: Run, store: Store) -> None:
+    for server in shard.servers.values():
+        if server.arm not in store.servers:
+            store.append(server)
+    if shard.measurement is not None and store.measurement is None:
+        store.append(shard.measurement)
+    for drafts in shard.drafts:
+        store.append(drafts)
+    for finding in shard.findings:
+        if finding not in store.findings:
+            store.append(finding)
+    for prompt_id in shard.prompt_ids():
+        if store.has_rendering(prompt_id):
+            raise StoreError(
+                f"{shard.path} holds the prompt {prompt_id!r}, which another shard has too.", "Split by id."
+            )
+        rendering = shard.rendering(prompt_id)
+        if rendering is not None:
+            store.append(rendering)
+        for completion in shard.completions(prompt_id):
+            store.append(completion)
+        comparison = shard.comparison(prompt_id)
+        if comparison is not None:
+            store.append(comparison)

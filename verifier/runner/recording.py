@@ -1,0 +1,182 @@
+"""`lossless record`: a golden that is there whole or not at all.
+
+Answers are gathered in a hidden file beside the golden, ``.NAME.part``, which survives a kill and is gone on with. When
+nothing is missing, the golden is written from it in the order of the prompts and takes its name by a rename.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from verifier.compare.fingerprints import GRAVE, changed_fields, named_changes
+from verifier.errors import LosslessError, StoreError
+from verifier.plan import Plan
+from verifier.records import Header, Invocation
+from verifier.runner import check as stages
+from verifier.runner.connections import connected
+from verifier.runner.invocation import followed_by, of_settings
+from verifier.runner.invocation import made_by as commands_of
+from verifier.runner.run_folder import limits, new_header, note_command, plan_of, same_work
+from verifier.runner.settings import Display, Settings, Update
+from verifier.servers.protocol import Server
+from verifier.store.goldens import write_golden
+from verifier.store.run_file import Run, Store
+
+
+class Incomplete(LosslessError):
+    """Some prompts were not answered; what was is kept for the next start."""
+
+    exit_code = 4
+
+
+def record(settings: Settings, output: Path, display: Display) -> int:
+    """Record a golden from the server at ``settings.ref``; returns the exit code 0.
+
+    Raises:
+        StoreError: when a golden is there and ``settings.update`` does not allow to change it.
+        Incomplete: when some prompt has no answer.
+    """
+    return asyncio.run(_record(settings, output, display))
+
+
+async def _record(settings: Settings, output: Path, display: Display) -> int:
+    plan = plan_of(settings)
+    async with connected("ref", settings.ref or "", settings, display) as server:
+        made_by = (settings.invocation or of_settings("record", settings, output=output),)
+        await record_golden(
+            server, plan, output, display, update=settings.update, fresh=settings.fresh, made_by=made_by
+        )
+    return 0
+
+
+async def record_golden(
+    server: Server,
+    plan: Plan,
+    output: Path,
+    display: Display,
+    *,
+    update: Update = "",
+    fresh: bool = False,
+    made_by: tuple[Invocation, ...] = (),
+) -> None:
+    """Record a golden from a connected server.
+
+    Args:
+        update: what may happen to a golden that is there.
+        fresh: drop what an interrupted recording left, in place of going on with it.
+        made_by: the commands that make this golden; with ``update="new"`` they follow those that made it so far.
+
+    Raises:
+        StoreError, Incomplete: as `record` does.
+    """
+    header = new_header("golden", plan.prompts, limits(plan), made_by)
+    with contextlib.ExitStack() as stack:
+        earlier = stack.enter_context(_there(output))
+        _may_write(output, earlier, header, plan, update)
+        kept = earlier if update != "all" else None
+        if kept is not None:
+            await _same_server(kept, server)
+        if earlier is not None and update == "new" and made_by:
+            header = replace(header, made_by=followed_by(commands_of(earlier), made_by[-1]))
+        store = stack.enter_context(_part(output, header, display, fresh=fresh))
+        if kept is not None:
+            _keep(kept, plan, store)
+        failed = await stages.record(server, plan, store, display)
+        if failed:
+            raise Incomplete(
+                f"{failed} of {len(plan.prompts)} prompts could not be recorded.",
+                "Mend the server and run the same command again: it asks only for what is missing.",
+            )
+        write_golden(store, output, order=(prompt.id for prompt in plan.prompts))
+        store.path.unlink()
+
+
+@contextmanager
+def _there(output: Path) -> Iterator[Run | None]:
+    """The golden that is there already, or ``None``."""
+    if not output.exists():
+        yield None
+        return
+    with Run(output) as golden:
+        yield golden
+
+
+def _may_write(output: Path, earlier: Run | None, header: Header, plan: Plan, update: Update) -> None:
+    if earlier is None or update == "all":
+        return
+    if update == "new":
+        if earlier.header.options != header.options:
+            raise StoreError(
+                f"{output} was recorded with other options: {earlier.header.options}, not {header.options}.",
+                "Give the same options, or record all of it again with --update.",
+            )
+        return
+    if not same_work(earlier.header, header):
+        raise StoreError(
+            f"{output} exists and was recorded with other prompts or options.",
+            "Replace it with --update, or add what it lacks with --update-new-only.",
+        )
+    jobs = plan.passes("ref")
+    if all(earlier.has_completion("ref", prompt.id, job.run) for prompt in plan.prompts for job in jobs):
+        raise StoreError(f"{output} is complete already.", "Record it again with --update, or choose another name.")
+
+
+async def _same_server(golden: Run, server: Server) -> None:
+    """Answers of two servers in one golden would be compared as if they were one's."""
+    before = golden.servers.get("ref")
+    if before is None:
+        return
+    now = (await server.identify()).fingerprint
+    if GRAVE & changed_fields(before.fingerprint, now).keys():
+        raise StoreError(
+            f"{golden.path} was recorded from another server. What differs: {named_changes(before.fingerprint, now)}.",
+            "Record all of it again with --update.",
+        )
+
+
+@contextmanager
+def _part(output: Path, header: Header, display: Display, *, fresh: bool) -> Iterator[Store]:
+    """The file in which answers are gathered: the one that an interrupted recording left, or a new one."""
+    path = output.with_name(f".{output.name}.part")
+    if path.exists():
+        with Store(path) as left:
+            same = same_work(left.header, header)
+            if fresh:
+                # Removed while it is locked, so that nobody who is writing it loses it.
+                path.unlink()
+            elif not same:
+                raise StoreError(
+                    f"{path} holds an unfinished recording of other prompts or options.", "Drop it with --fresh."
+                )
+    resumed = path.exists()
+    with Store(path) if resumed else Store(path, header) as store:
+        note_command(store, header.made_by)
+        display.opened(output, resumed=resumed)
+        yield store
+
+
+def _keep(golden: Run, plan: Plan, store: Store) -> None:
+    """Copy what a golden holds, but for prompts that changed since: those are asked again."""
+    if "ref" in golden.servers and "ref" not in store.servers:
+        store.append(golden.servers["ref"])
+    if golden.measurement is not None and store.measurement is None:
+        store.append(golden.measurement)
+    for drafts in golden.drafts:
+        if drafts not in store.drafts:
+            store.append(drafts)
+    digests = {prompt.id: prompt.digest for prompt in plan.prompts}
+    for prompt_id in golden.prompt_ids():
+        rendering = golden.rendering(prompt_id)
+        if rendering is None or store.has_rendering(prompt_id):
+            continue
+        if rendering.digest != digests.get(prompt_id, rendering.digest):
+            continue
+        store.append(rendering)
+        for completion in golden.completions(prompt_id):
+            store.append(completion)

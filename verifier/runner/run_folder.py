@@ -1,0 +1,238 @@
+"""From settings to a plan and to the file of a run: a new one, or the one that the same command left unfinished."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from verifier import __version__
+from verifier.compare.policy import Policy
+from verifier.errors import StoreError
+from verifier.plan import Plan
+from verifier.prompts.selection import Filter, Selection, sample_ids
+from verifier.prompts.sets import Prompts
+from verifier.records import SCHEMA_VERSION, Finding, Header, Invocation, Prompt, Summary
+from verifier.records.bounds import problem
+from verifier.runner.settings import DEFAULT_MAX_TOKENS, DEFAULT_PROMPTS, Display, Settings
+from verifier.servers.addresses import parse_address
+from verifier.store.run_file import Run, Store, read
+
+LONGEST_NAME = 80
+"""Characters of a run's name in that of its folder."""
+RUN_FILE = "run.jsonl"
+REPORT_FILE = "report.html"
+
+
+def plan_of(settings: Settings, golden: Run | None = None) -> Plan:
+    """How to run. A golden brings its prompts, unless others are asked for, and the limits it was recorded with.
+
+    Raises:
+        StoreError: when other limits are asked for than the golden was recorded with.
+    """
+    recorded = None if golden is None else _recorded_limits(golden)
+    plan = Plan(
+        _prompts(settings) if golden is None or settings.prompts else _Recorded(golden, settings),
+        max_tokens=settings.max_tokens or DEFAULT_MAX_TOKENS,
+        capped=settings.max_tokens is not None,
+        concurrency=settings.concurrency,
+        ref_runs=settings.ref_runs,
+        noise_concurrency=settings.noise_concurrency,
+        score=settings.score,
+        tolerance=settings.tolerance,
+        policy=settings.policy,
+        min_acceptance=settings.min_acceptance,
+        one_at_a_time=settings.one_at_a_time,
+        allow_mismatch=settings.allow_mismatch,
+    )
+    if golden is None or recorded is None:
+        return plan
+    if settings.max_tokens not in {None, recorded["max_tokens"]}:
+        raise StoreError(
+            f"{golden.path} was recorded with {recorded['max_tokens']} tokens an answer, not {settings.max_tokens}.",
+            f"Leave --max-tokens out, or record the golden again with --max-tokens {settings.max_tokens}.",
+        )
+    return replace(plan, **recorded)
+
+
+def _recorded_limits(golden: Run) -> dict[str, Any]:
+    """What a golden's answers were asked with, which whatever is compared with them must be asked with too."""
+    options = {"noise_concurrency": 0, **golden.header.options}
+    for name in ("max_tokens", "ref_runs", "noise_concurrency"):
+        wrong = problem(name, options.get(name))
+        if wrong:
+            raise StoreError(f"{golden.path}, line 1: the option {wrong}.", "Record it again.")
+    if not isinstance(options.get("capped"), bool):
+        raise StoreError(f"{golden.path}, line 1: the option `capped` is missing or not a boolean.", "Record it again.")
+    return {name: options[name] for name in ("max_tokens", "capped", "ref_runs", "noise_concurrency")}
+
+
+def _prompts(settings: Settings) -> Prompts:
+    return Selection(
+        settings.prompts or (DEFAULT_PROMPTS,), keep=_filter(settings), size=settings.sample, seed=settings.seed
+    )
+
+
+def _filter(settings: Settings) -> Filter:
+    return Filter(settings.category, settings.language, settings.tag, settings.ids)
+
+
+class _Recorded:
+    """The prompts of a recorded file that the settings choose, read one at a time; see `prompts.Prompts`.
+
+    Raises:
+        StoreError: when they choose none.
+    """
+
+    def __init__(self, run: Run, settings: Settings) -> None:
+        self._recorded = run.prompts()
+        keep = _filter(settings)
+        kept = [prompt.id for prompt in self._recorded if keep.keeps(prompt)]
+        if settings.sample is not None:
+            chosen = frozenset(kept)
+            drawn = (prompt for prompt in self._recorded if prompt.id in chosen)
+            kept = list(sample_ids(drawn, settings.sample, settings.seed))
+        if not kept:
+            raise StoreError(
+                f"No prompt of {run.path} matches {keep}.", "`lossless golden show` counts its categories."
+            )
+        self._kept = frozenset(kept)
+        self.name = self._recorded.name
+        self.digest = self._recorded.digest
+        if len(kept) < len(self._recorded):
+            parts = "".join(f"{prompt.id}\0{prompt.digest}\n" for prompt in self)
+            self.digest = hashlib.sha256(parts.encode()).hexdigest()[:16]
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[Prompt]:
+        return (prompt for prompt in self._recorded if prompt.id in self._kept)
+
+
+def options_of(settings: Settings, plan: Plan, **servers: str | None) -> dict[str, Any]:
+    """What must be alike for a run to be gone on with. Keys are no part of it.
+
+    ``servers`` says what stands for a server in place of its address, such as the command that starts it.
+    """
+    return {
+        "spec": servers.get("spec") or parse_address(settings.spec),
+        "ref": servers.get("ref") or (parse_address(settings.ref) if settings.ref else None),
+        "golden": content_mark(settings.golden) if settings.golden else None,
+        **limits(plan),
+        "allow_mismatch": sorted(plan.allow_mismatch),
+    }
+
+
+def limits(plan: Plan) -> dict[str, Any]:
+    """What the answers of a plan are asked with."""
+    return {
+        "max_tokens": plan.max_tokens,
+        "capped": plan.capped,
+        "concurrency": plan.concurrency,
+        "ref_runs": plan.ref_runs,
+        "noise_concurrency": plan.noise_concurrency,
+    }
+
+
+def content_mark(path: Path) -> str:
+    """A file's name, size and time."""
+    status = path.stat()
+    return f"{path.name} ({status.st_size} bytes, {int(status.st_mtime)})"
+
+
+def new_header(
+    kind: Literal["check", "golden"], prompts: Prompts, options: dict[str, Any], made_by: tuple[Invocation, ...] = ()
+) -> Header:
+    """The first line of a file that begins now."""
+    return Header(
+        schema=SCHEMA_VERSION,
+        tool=f"lossless {__version__}",
+        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        kind=kind,
+        prompt_set=prompts.name,
+        prompt_set_digest=prompts.digest,
+        options=options,
+        made_by=made_by,
+    )
+
+
+def same_work(one: Header, other: Header) -> bool:
+    """Whether two files are of the same work, so that one can be gone on with."""
+    return all(
+        getattr(one, name) == getattr(other, name) for name in ("schema", "kind", "prompt_set_digest", "options")
+    )
+
+
+def note_command(store: Store, made_by: tuple[Invocation, ...]) -> None:
+    """Store how a file is made, where that is not what it says already: its latest header counts.
+
+    A run may be resumed with other options than it began with, as long as those do not change what is asked.
+    """
+    if made_by and made_by != store.header.made_by:
+        store.append(msgspec.structs.replace(store.header, made_by=made_by))
+
+
+def run_folder(settings: Settings, header: Header) -> Path:
+    """Where a run writes: the folder of the last one of the same work if that is unfinished, else a new name."""
+    path = None if settings.fresh else _unfinished(settings.out, header)
+    return path.parent if path else new_folder(settings.out, header.prompt_set)
+
+
+@contextmanager
+def run_store(folder: Path, header: Header, display: Display) -> Iterator[Store]:
+    """The file of a run in its folder, gone on with if it is there."""
+    path = folder / RUN_FILE
+    resumed = path.exists()
+    with Store(path) if resumed else Store(path, header) as store:
+        note_command(store, header.made_by)
+        display.opened(store.path, resumed=resumed)
+        if store.torn:
+            store.append(Finding("torn-line", "The last line was cut off by a kill and was dropped."))
+        yield store
+
+
+def _unfinished(out: Path, header: Header) -> Path | None:
+    """The newest run of the same work under ``out`` that has no verdict on every prompt yet."""
+    for path in sorted(out.glob(f"*/{RUN_FILE}"), reverse=True):
+        with contextlib.suppress(StoreError, StopIteration):
+            _, first = next(read(path))
+            if isinstance(first, Header) and same_work(first, header):
+                with Run(path) as run:
+                    return path if run.summary is None or not run.summary.complete else None
+    return None
+
+
+def new_folder(out: Path, name: str) -> Path:
+    """The path of a folder that is not there yet, called after ``name``, which may come from a file of others."""
+    name = re.sub(r"[^\w.+=,-]+", "-", name)[:LONGEST_NAME]
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for number in range(1000):
+        folder = out / f"{stamp}-{name}{f'-{number}' if number else ''}"
+        if not folder.exists():
+            return folder
+    raise StoreError(f"{out} is full of runs of this second.", "Wait a second.")
+
+
+def stored_policy(path: Path) -> Policy:
+    """The policy that a run was checked by; the default one for a run without a verdict. Raises `StoreError`."""
+    with Run(path) as run:
+        return Policy() if run.summary is None else Policy.of_summary(run.summary)
+
+
+def report(store: Run, summary: Summary, display: Display) -> Summary:
+    """Write the report of a run beside its file, and show it."""
+    from verifier.reports.html import write_html
+
+    html = store.path.with_name(REPORT_FILE)
+    write_html(store, html)
+    display.show(store, summary, html)
+    return summary

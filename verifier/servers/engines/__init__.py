@@ -1,0 +1,1 @@
+"""One adapter for each engine, behind `verifier.servers.protocol`."""

@@ -1,0 +1,1 @@
+"""Servers that are started for the user."""

@@ -1,0 +1,1 @@
+"""Files of records: runs and goldens."""
