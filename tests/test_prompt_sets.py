@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from verifier.compare.shaping import shaping
-from verifier.prompts.formats import prompt_schema, validate
 from verifier.prompts.selection import PAIR, Selection, shipped, stats
 from verifier.prompts.sets import find, names
+from verifier.prompts.sources import prompt_schema, validate
 from verifier.records import Parameters, Prompt
 
 FOLDER = Path(__file__).parent.parent / "prompt_sets"

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifier.errors import PromptSetError
-from verifier.prompts import formats as prompt_sources
-from verifier.prompts.formats import (
+from verifier.prompts import sources as prompt_sources
+from verifier.prompts.sources import (
     Problem,
     format_of,
     prompt_schema,

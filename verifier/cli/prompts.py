@@ -82,8 +82,8 @@ def stats_command(
 @options.as_json
 def validate_command(files: tuple[str, ...], schema: bool, as_json: bool) -> int:
     """Check files line by line; exit code 2 when something is wrong with one."""
-    from verifier.prompts.formats import format_of, prompt_schema, validate
     from verifier.prompts.sets import find
+    from verifier.prompts.sources import format_of, prompt_schema, validate
     from verifier.reports import prompt_listing as show
 
     if schema:
@@ -131,7 +131,7 @@ def make_command(
     """
     from contextlib import nullcontext
 
-    from verifier.prompts.formats import write_prompts
+    from verifier.prompts.sources import write_prompts
     from verifier.prompts.synthetic import make_long_set
     from verifier.prompts.token_counter import estimate, server_counter
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from verifier.errors import PromptSetError
-from verifier.prompts.formats import Problem, read_prompts
 from verifier.prompts.sets import find, names
+from verifier.prompts.sources import Problem, read_prompts
 from verifier.records import Prompt
 
 MOST_PROBLEMS = 10

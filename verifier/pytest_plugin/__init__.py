@@ -67,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     options.check(config)
     prompts = options.value(config, "prompts")
     if prompts or any(str(argument).startswith(SET) for argument in config.args):
-        from verifier.pytest_plugin.sets import add_arguments
+        from verifier.pytest_plugin.discovery import add_arguments
 
         add_arguments(config, prompts)
 

@@ -19,7 +19,7 @@ from verifier.events import Event
 from verifier.prompts.selection import Selection
 from verifier.pytest_plugin import options
 from verifier.pytest_plugin import snapshots as goldens
-from verifier.pytest_plugin.sets import as_typed, name_of, path_of
+from verifier.pytest_plugin.discovery import as_typed, name_of, path_of
 from verifier.pytest_plugin.shared import Shared
 from verifier.pytest_plugin.snapshots import Golden
 from verifier.records import Comparison, Finding, Summary

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from verifier.errors import LosslessError
-from verifier.prompts.formats import read_prompts
 from verifier.prompts.selection import Selection
+from verifier.prompts.sources import read_prompts
 from verifier.pytest_plugin import ANSWER, ASKED, SET, SUFFIX, checks_of
 from verifier.pytest_plugin import outcomes as judging
 from verifier.pytest_plugin.checks import Checks, Work
+from verifier.pytest_plugin.discovery import is_shipped
 from verifier.pytest_plugin.outcomes import Outcome
-from verifier.pytest_plugin.sets import is_shipped
 from verifier.records import Prompt
 
 SUITE = "suite"

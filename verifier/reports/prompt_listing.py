@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from verifier.compare.shaping import told
-from verifier.prompts.formats import Format, Problem
 from verifier.prompts.selection import Group, Listed
+from verifier.prompts.sources import Format, Problem
 from verifier.records import Prompt
 from verifier.reports.untrusted import visible
 

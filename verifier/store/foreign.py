@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from verifier.errors import StoreError
-from verifier.prompts.formats import BYTE_ORDER_MARK, LONGEST_LINE, WHITE_SPACE, message_of
 from verifier.prompts.sets import LONGEST_ID
+from verifier.prompts.sources import BYTE_ORDER_MARK, LONGEST_LINE, WHITE_SPACE, message_of
 from verifier.records import Finish, Message, Prompt, Record
 from verifier.servers import fields
 from verifier.servers.ending import named
