@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.browser import chromium
-from tests.reports import volume
+from tests.helpers import chromium
+from tests.helpers import large_runs as volume
 from verifier.reports.html import write_html
 from verifier.reports.json import write_json
 from verifier.reports.junit import write_junit

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser import chromium
-from tests.reports import builder
+from tests.helpers import chromium
+from tests.helpers import run_builder as builder
 from verifier.reports.html import write_html
 from verifier.store.run_file import Run
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.chromium import until
-from tests.reports import volume
+from tests.helpers import large_runs as volume
+from tests.helpers.chromium import until
 from verifier.reports.html import write_html
 from verifier.store.run_file import Run
 

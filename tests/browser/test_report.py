@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.browser.chromium import until
-from tests.reports import builder
+from tests.helpers import run_builder as builder
+from tests.helpers.chromium import until
 from verifier.reports import html
 
 if TYPE_CHECKING:

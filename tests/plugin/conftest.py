@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.mock_servers import MockServer, Wrong
+from tests.helpers.mock_servers import MockServer, Wrong
 
 LATE = [
     "verifier.pytest_plugin.fixture",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.mock_servers import model
+from tests.helpers.mock_servers import model
 from tests.plugin.conftest import PROMPTS, SET, WRONG, Pair, outcomes, runs, write_set
 
 MakePair = Callable[..., Pair]

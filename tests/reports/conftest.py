@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reports import builder
+from tests.helpers import run_builder as builder
 from verifier.store.run_file import Run
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.reports import builder
+from tests.helpers import run_builder as builder
 from verifier.compare.measures import GAPS_KEPT
 from verifier.compare.speed import Acceptance
 from verifier.records import Comparison, Parameters, Prompt, Rendering

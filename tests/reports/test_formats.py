@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from tests.reports import builder
+from tests.helpers import run_builder as builder
 from verifier.reports import data, markdown
 from verifier.reports.annotations import MOST, github_annotations
 from verifier.reports.json import json_schema, write_json

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.reports import builder
+from tests.helpers import run_builder as builder
 from verifier.errors import DiskError
 from verifier.reports import html
 from verifier.reports.html import write_html

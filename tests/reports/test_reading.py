@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.reports import builder
+from tests.helpers import run_builder as builder
 from verifier.reports import reading
 from verifier.reports.reading import BLOCK, Fold, Row, chunks, compare, spelled
 

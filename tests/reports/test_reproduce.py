@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.reports import builder
+from tests.helpers import run_builder as builder
 from verifier.records import (
     Abilities,
     Fingerprint,

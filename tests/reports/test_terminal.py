@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from rich.table import Table
 
-from tests.reports.builder import Built
+from tests.helpers.run_builder import Built
 from verifier.records import Comparison
 from verifier.reports.terminal import MOST_ROWS, columns, tables
 from verifier.store.run_file import Run

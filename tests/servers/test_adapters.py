@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.mock_servers import MockServer, model
-from tests.servers.asking import (
+from tests.helpers.asking import (
     ALL,
     CHAT,
     GENERATING,
@@ -25,6 +24,7 @@ from tests.servers.asking import (
     with_parameters,
     with_server,
 )
+from tests.helpers.mock_servers import MockServer, model
 from verifier.errors import ServerError
 from verifier.records import Message, Parameters, Prompt, Rendering
 from verifier.servers.http import MOST_ATTEMPTS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers.replay import asked, events, folder_http, index, loaded, raw
+from tests.helpers.replay import asked, events, folder_http, index, loaded, raw
 from verifier.errors import ServerError
 from verifier.records import Speculation, SpeculationSettings
 from verifier.servers import completions

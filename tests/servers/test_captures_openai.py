@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.servers.replay import asked, events, folder_http, index, loaded, raw
+from tests.helpers.replay import asked, events, folder_http, index, loaded, raw
 from verifier.errors import ServerError
 from verifier.servers import completions
 

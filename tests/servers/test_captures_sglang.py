@@ -10,7 +10,7 @@ import httpx
 import pytest
 from msgspec import UNSET
 
-from tests.servers.replay import asked, exchanges, phase
+from tests.helpers.replay import asked, exchanges, phase
 from verifier.errors import ServerError
 from verifier.records import Speculation, SpeculationSettings
 from verifier.servers import completions

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from tests.servers.replay import asked, events, folder_http, index, loaded, raw
+from tests.helpers.replay import asked, events, folder_http, index, loaded, raw
 from verifier.errors import ServerError
 from verifier.records import Message, Parameters, SpeculationSettings
 from verifier.servers import completions

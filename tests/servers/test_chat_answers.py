@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.mock_servers import MockServer
-from tests.servers.asking import CHAT, PROMPT, answer, with_server
+from tests.helpers.asking import CHAT, PROMPT, answer, with_server
+from tests.helpers.mock_servers import MockServer
 from verifier.errors import ServerError
 from verifier.records import Message, Parameters, Prompt, Rendering
 from verifier.records.answers import FunctionCall

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.mock_servers import MockServer, Wrong, model
-from tests.servers.asking import ALL, IDS, WITH_IDS_AND_TEXT, WITH_SCORES, answer, ask, wanted, with_server
+from tests.helpers.asking import ALL, IDS, WITH_IDS_AND_TEXT, WITH_SCORES, answer, ask, wanted, with_server
+from tests.helpers.mock_servers import MockServer, Wrong, model
 from verifier.errors import ServerError
 from verifier.records import Speculation
 from verifier.servers.protocol import Answer, Scored, Server

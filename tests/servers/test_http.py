@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.mock_servers import MockServer
+from tests.helpers.mock_servers import MockServer
 from verifier.errors import LosslessError, ServerError
 from verifier.servers import http as module
 from verifier.servers.addresses import parse_address

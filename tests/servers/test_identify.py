@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from tests.mock_servers import ENGINES, MockServer
-from tests.servers.asking import identify, with_server
+from tests.helpers.asking import identify, with_server
+from tests.helpers.mock_servers import ENGINES, MockServer
 from tests.servers.test_http import raw_server
 from verifier.errors import ServerError
 from verifier.records import SpeculationSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.servers.replay import raw
+from tests.helpers.replay import raw
 from verifier.servers.metrics import parse_metrics
 
 LABELS = st.dictionaries(

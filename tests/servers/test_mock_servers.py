@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mock_servers import ENGINES, MockServer, Wrong, model
-from tests.servers.asking import PROMPT, ask
+from tests.helpers.asking import PROMPT, ask
+from tests.helpers.mock_servers import ENGINES, MockServer, Wrong, model
 
 IDS = model.encode(PROMPT.text or "")
 

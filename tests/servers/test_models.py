@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.mock_servers import ENGINES, MockServer
-from tests.servers.asking import PROMPT, ask, identify
+from tests.helpers.asking import PROMPT, ask, identify
+from tests.helpers.mock_servers import ENGINES, MockServer
 from tests.servers.test_http import raw_server
 from verifier.cli import run
 from verifier.errors import ServerError

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.mock_servers import MockServer, model
-from tests.servers.asking import (
+from tests.helpers.asking import (
     ALL,
     GENERATING,
     IDS,
@@ -21,6 +20,7 @@ from tests.servers.asking import (
     with_parameters,
     with_server,
 )
+from tests.helpers.mock_servers import MockServer, model
 from verifier.errors import ServerError
 from verifier.records import Message, Parameters, Prompt, Rendering
 from verifier.servers.parameters import refusal

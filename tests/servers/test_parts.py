@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.mock_servers import model
+from tests.helpers.mock_servers import model
 from verifier.errors import ServerError
 from verifier.records import TokenLogprob
 from verifier.servers import fields

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.servers.replay import CAPTURES, events, parsed_events
+from tests.helpers.replay import CAPTURES, events, parsed_events
 from verifier.servers.sse import DONE, Events
 
 

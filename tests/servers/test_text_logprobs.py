@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.mock_servers import MockServer
-from tests.servers.asking import CHAT, PROMPT, answer, with_server
+from tests.helpers.asking import CHAT, PROMPT, answer, with_server
+from tests.helpers.mock_servers import MockServer
 from verifier.compare.text_evidence import joins
 from verifier.records import Message, Rendering
 from verifier.records.answers import TextToken

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.mock_servers import MockServer, model
-from tests.mock_servers.answer import MockAnswer, remade
-from tests.mock_servers.shape import shape_of
-from tests.servers.asking import IDS, TEXT, answer, with_parameters, with_server
+from tests.helpers.asking import IDS, TEXT, answer, with_parameters, with_server
+from tests.helpers.mock_servers import MockServer, model
+from tests.helpers.mock_servers.answer import MockAnswer, remade
+from tests.helpers.mock_servers.shape import shape_of
 from verifier.cli import run
 from verifier.errors import ServerError
 from verifier.records import Rendering, TokenLogprob

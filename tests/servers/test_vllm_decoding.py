@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.mock_servers import MockServer, Wrong, model
-from tests.servers.asking import IDS, wanted, with_server
+from tests.helpers.asking import IDS, wanted, with_server
+from tests.helpers.mock_servers import MockServer, Wrong, model
 from verifier.records import Abilities
 from verifier.servers.engines import vllm_decoding, vllm_forced
 from verifier.servers.protocol import ForcesDecode, Scored, Server

@@ -1,0 +1,90 @@
+"""A run is judged by one policy wherever it goes: reports, `rescore` and `merge` agree with the check."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.mock_servers import MockServer, Wrong
+from verifier.cli import run
+
+PROMPTS = {"same": "five", "near": "moon", "tie": "two"}
+FLIP = Wrong(flip_at=6)
+WRONG = Wrong(wrong_at=9)
+Check = Callable[..., tuple[int, Path]]
+
+
+@pytest.fixture
+def check(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Check:
+    """Runs `lossless check` on the prompts above; returns its exit code and the run file."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "three.jsonl"
+    rows = [{"id": name, "category": name, "prompt": text} for name, text in PROMPTS.items()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def check(ref: MockServer, spec: MockServer, *more: str) -> tuple[int, Path]:
+        words = ["check", "--spec", spec.url, "--ref", ref.url, "--prompts", str(path), "--max-tokens", "96", "--fresh"]
+        code = run([*words, "--json", *more])
+        return code, Path(json.loads(capsys.readouterr().out)["run"])
+
+    return check
+
+
+def red(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, int]:
+    """Failures and errors in JUnit XML, and annotations of the level error."""
+    junit = path.with_name("junit.xml")
+    assert run(["report", str(path), "--junit", str(junit), "--annotations"]) == 0
+    suites = ET.parse(junit).getroot()  # noqa: S314 - our own file
+    return sum(one.tag in {"failure", "error"} for one in suites.iter()), capsys.readouterr().out.count("::error ")
+
+
+@pytest.mark.parametrize(
+    ("engine", "faults", "more", "code"),
+    [
+        ("vllm", {"wrong": FLIP}, [], 0),
+        ("vllm", {"wrong": FLIP}, ["--policy", "strict"], 1),
+        ("vllm", {"wrong": FLIP}, ["--policy", "strict", "--allow", "rounding"], 0),
+        ("vllm", {"wrong": WRONG}, [], 1),
+        ("vllm", {"wrong": WRONG}, ["--allow", "wrong-token"], 0),
+        ("vllm", {"faults": {"no-drafts": True}}, [], 3),
+        ("vllm", {"faults": {"no-drafts": True}}, ["--allow", "inconclusive"], 0),
+        ("openai", {"wrong": WRONG}, [], 3),
+        ("openai", {"wrong": WRONG}, ["--policy", "text"], 1),
+        ("openai", {"wrong": WRONG}, ["--allow", "inconclusive"], 0),
+        ("openai", {"wrong": WRONG}, ["--noise-concurrency", "2"], 3),
+        ("vllm", {"faults": {"500": {"on": "/v1/completions"}}}, [], 4),
+    ],
+)
+def test_reports_of_the_file_agree_with_the_exit_code(
+    check: Check, capsys: pytest.CaptureFixture[str], engine: str, faults: dict[str, Any], more: list[str], code: int
+) -> None:
+    with MockServer(engine) as ref, MockServer(engine, speculative=True, **faults) as spec:
+        got, path = check(ref, spec, *more)
+    assert got == code
+    failures, errors = red(path, capsys)
+    assert (failures > 0, errors > 0) == (code != 0, code != 0)
+
+
+def test_evidence_that_comes_later_does_not_change_the_policy(check: Check, capsys: pytest.CaptureFixture[str]) -> None:
+    with MockServer("vllm") as ref, MockServer("vllm", speculative=True, wrong=FLIP) as spec:
+        code, path = check(ref, spec, "--policy", "strict")
+        assert code == 1
+        assert run(["rescore", str(path), "--ref", ref.url]) == 1
+        assert run(["rescore", str(path), "--ref", ref.url, "--policy", "lossless"]) == 0
+
+
+def test_joined_shards_are_judged_by_their_own_policy(check: Check, capsys: pytest.CaptureFixture[str]) -> None:
+    with MockServer("vllm") as ref, MockServer("vllm", speculative=True, wrong=FLIP) as spec:
+        _, same = check(ref, spec, "--policy", "strict", "--category", "same")
+        code, near = check(ref, spec, "--policy", "strict", "--category", "near")
+        _, tie = check(ref, spec, "--category", "tie")
+    assert code == 1
+    assert run(["merge", str(same), str(near), "-o", "strict.jsonl"]) == 1
+    capsys.readouterr()
+    assert run(["merge", str(same), str(tie), "-o", "mixed.jsonl"]) == 2
+    assert "policy" in capsys.readouterr().err
