@@ -125,7 +125,7 @@ def test_servers_end_with_the_context_and_when_their_starter_is_killed(model: Pa
     assert not any(_alive(pid) for pid in pids)
     script = (
         "import sys, time, pathlib\n"
-        "from verifier import demo\n"
+        "from verifier.demo import methods\n"
         "with methods.pair(pathlib.Path(sys.argv[1]), 'none', pathlib.Path(sys.argv[2])) as pair:\n"
         "    print(pair.ref_pid, pair.spec_pid, flush=True)\n"
         "    time.sleep(600)\n"
