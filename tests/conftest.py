@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from verifier.demo import methods
+from verifier.demo import demo_models, methods
 from verifier.demo.methods import Pair
 
 pytest_plugins = ["pytester"]
@@ -19,10 +19,10 @@ settings.register_profile("lossless", deadline=None)
 settings.load_profile("lossless")
 
 
-SLOW = (
-    "plugin", "test_managed.py", "test_launch.py", "test_goldens.py", "test_recorded_pairs.py", "test_own_word.py",
+SLOW = {
+    "plugin", "recorded", "test_managed.py", "test_launch.py", "test_goldens.py", "test_own_word.py",
     "test_open_evidence.py", "test_whole_runs.py",
-)  # fmt: skip
+}  # fmt: skip
 """Files and folders whose tests start processes or ask hundreds of prompts: what one waits for before a commit, and not
 after each change."""
 
@@ -30,7 +30,7 @@ after each change."""
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in SLOW:
+        if item.path.is_relative_to(here) and SLOW.intersection(item.path.relative_to(here).parts):
             item.add_marker(pytest.mark.slow)
 
 
@@ -43,12 +43,19 @@ def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def model() -> Path:
-    """The packaged GGUF model as a file."""
-    return methods.packaged_model()
+    """The lab model at Q4_K_M, as the package ships it."""
+    return demo_models.lab()
 
 
 @pytest.fixture(scope="session")
 def real_pair(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Two real llama.cpp servers, the second with n-gram speculation."""
+    """Two real llama.cpp servers of the lab model, the second with n-gram speculation."""
     with methods.pair(model, "ngram-simple", tmp_path_factory.mktemp("servers")) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="session")
+def gemma_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """The same of Gemma, which writes natural text."""
+    with methods.pair(methods.packaged_model(), "ngram-simple", tmp_path_factory.mktemp("gemma")) as pair:
         yield pair

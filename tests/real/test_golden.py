@@ -34,9 +34,9 @@ def test_it_answers_every_prompt_of_its_set_twice_with_logprobs_once() -> None:
 
 @pytest.mark.real
 def test_the_live_pair_is_checked_against_it(
-    real_pair: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    gemma_pair: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["check", "--spec", real_pair.spec_url, "--golden", str(GOLDEN), "--prompts", "seed8"]
+    words = ["check", "--spec", gemma_pair.spec_url, "--golden", str(GOLDEN), "--prompts", "seed8"]
     words += ["--category", "code", "--category", "list", "--out", str(tmp_path), "--json"]
     code = run(words)
     result = json.loads(capsys.readouterr().out)

@@ -36,7 +36,7 @@ def both(pair: Pair, work: Any) -> list[Any]:
         {"ignore_eos": True},
     ],
 )
-def test_what_it_says_is_what_it_thinks_under_the_same_parameters(real_pair: Pair, parameters: dict[str, Any]) -> None:
+def test_what_it_says_is_what_it_thinks_under_the_same_parameters(gemma_pair: Pair, parameters: dict[str, Any]) -> None:
     """Also with what it said moved into the prompt, which counts for penalties: so a prefix can stand for an answer."""
     prompt = Prompt("bells", text=BELLS, parameters=Parameters(**parameters))
 
@@ -51,22 +51,22 @@ def test_what_it_says_is_what_it_thinks_under_the_same_parameters(real_pair: Pai
         ]
         return ids, [{token.id: token.logprob for token in top} for top in found]
 
-    said, thought = real(real_pair.ref_url, work)
+    said, thought = real(gemma_pair.ref_url, work)
     assert len(said) == 10
     for token, top in zip(said, thought, strict=True):
         assert token in top
         assert max(top.values()) - top[token] < NEAR
 
 
-def test_a_forbidden_token_is_not_said(real_pair: Pair) -> None:
-    plain = real(real_pair.ref_url, lambda s: answer(s, Prompt("p", text=BELLS), tokens=12))
+def test_a_forbidden_token_is_not_said(gemma_pair: Pair) -> None:
+    plain = real(gemma_pair.ref_url, lambda s: answer(s, Prompt("p", text=BELLS), tokens=12))
     forbidden = Prompt("p", text=BELLS, parameters=Parameters(text_bias={" rang": -100.0}))
     assert " rang" in plain.text
-    for found in both(real_pair, lambda s: answer(s, forbidden, tokens=12)):
+    for found in both(gemma_pair, lambda s: answer(s, forbidden, tokens=12)):
         assert " rang" not in found.text
 
 
-def test_json_fits_its_schema(real_pair: Pair) -> None:
+def test_json_fits_its_schema(gemma_pair: Pair) -> None:
     schema = {
         "type": "object",
         "properties": {"label": {"enum": ["good", "bad"]}, "sure": {"type": "boolean"}},
@@ -75,14 +75,14 @@ def test_json_fits_its_schema(real_pair: Pair) -> None:
     }
     text = 'The soup was cold.\n{"label": "bad", "sure": true}\nThe walk was lovely.\n'
     prompt = Prompt("j", text=text, parameters=Parameters(json_schema=schema))
-    for found in both(real_pair, lambda s: answer(s, prompt, tokens=32)):
+    for found in both(gemma_pair, lambda s: answer(s, prompt, tokens=32)):
         told = json.loads(found.text)
         assert told["label"] in {"good", "bad"}
         assert isinstance(told["sure"], bool)
         assert found.finish == "eos"
 
 
-def test_a_grammar_leaves_two_answers(real_pair: Pair) -> None:
+def test_a_grammar_leaves_two_answers(gemma_pair: Pair) -> None:
     prompt = Prompt("g", text="Is water wet?\n", parameters=Parameters(grammar='root ::= "yes" | "no"'))
-    for found in both(real_pair, lambda s: answer(s, prompt, tokens=8)):
+    for found in both(gemma_pair, lambda s: answer(s, prompt, tokens=8)):
         assert found.text in {"yes", "no"}
