@@ -28,14 +28,14 @@ def completion(arm: Arm, tokens: list[str], *, finish: Finish = "eos", text: str
     )
 
 
-def case(ref: Completion, spec: Completion, *, stop: tuple[str, ...] = (), **known: Any) -> Case:
+def case(ref: Completion, spec: Completion, **known: Any) -> Case:
     alignment = align(Answer(ref.text, ref.ids), Answer(spec.text, spec.ids))
     return Case(
         prompt=Prompt("p", text="Say it."),
         ref=ref,
         spec=spec,
         alignment=alignment,
-        structure=structure(ref, spec, end_ids={VOCABULARY.get("<eos>", -1)}, stop_strings=stop),
+        structure=structure(ref, spec),
         tolerance=TOLERANCE,
         signs=degeneration(ref, spec, prompt_text="Say it.") if ref != spec else (),
         **known,
@@ -90,7 +90,7 @@ def test_t06_lost_pieces_are_wrong_tokens_however_soon_the_texts_agree_again() -
 def test_t07a_surplus_ids_after_a_stop_string_are_stop_handling() -> None:
     ref = completion("ref", ["go", " "], finish="stop")
     spec = completion("spec", ["go", " ", "EN", "D"], finish="stop", text="go ")
-    ruling = decide(case(ref, spec, stop=("END",)))
+    ruling = decide(case(ref, spec))
     assert (ruling.cause, ruling.fault, ruling.rule) == ("stop-handling", "speculation", "stop-handling")
     assert ruling.cls == "near-lossless"
     assert ruling.reason.startswith("The speculative answer has 2 tokens after its end;")
@@ -100,7 +100,7 @@ def test_t07a_surplus_ids_after_a_stop_string_are_stop_handling() -> None:
 def test_a_token_after_the_end_that_shows_in_the_text_is_a_divergence() -> None:
     ref = completion("ref", ["go", " "], finish="stop")
     spec = completion("spec", ["go", " ", "END"], finish="length", text="go END")
-    ruling = decide(case(ref, spec, stop=("END",)))
+    ruling = decide(case(ref, spec))
     assert (ruling.cls, ruling.cause, ruling.fault) == ("diverged", "stop-handling", "speculation")
     assert "texts" not in ruling.reason
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from verifier.compare.case import Case as Case
 from verifier.compare.case import Rule as Rule
 from verifier.compare.case import Ruling as Ruling
-from verifier.compare.case import first_difference as first_difference
 from verifier.compare.case import same_answer as same_answer
 from verifier.compare.evidence import beyond, proof, within
 from verifier.compare.nearness import is_local, is_whole_again

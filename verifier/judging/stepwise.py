@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
+from verifier.compare.divergence import common_prefix
 from verifier.compare.evidence import beyond, judge
 from verifier.compare.shaping import shaping
 from verifier.judging.distribution import TOP, View
@@ -70,7 +71,7 @@ class _Walk:
             asked = self._after(at, min(block, len(self._answer) - at), 0 if self._shaped else TOP)
             found = await self._server.generate(asked)
             ids = found.ids or ()
-            agreed = _common(ids, self._answer[at:])
+            agreed = common_prefix(ids, self._answer[at:])
             if agreed == len(ids) and ids:
                 at, block = at + agreed, min(2 * block, LARGEST_BLOCK)
                 continue
@@ -116,7 +117,3 @@ class _Walk:
 
     def _ids_before(self, place: int) -> tuple[int, ...]:
         return (self._rendering.ids or ()) + self._answer[:place]
-
-
-def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from verifier.compare.divergence import common_prefix
 from verifier.errors import ServerError
 from verifier.events import Advanced, Answered, Failed, Found, Handler, StageStarted
 from verifier.prompts.sets import Prompts
@@ -108,8 +109,7 @@ def _sent(rendering: Rendering) -> tuple[object, ...]:
 def _differently(prompt: Prompt, ours: Rendering, theirs: Rendering) -> Finding:
     """Both renderings from a little before their first difference on."""
     a, b = ours.ids or ours.text or ours.messages or (), theirs.ids or theirs.text or theirs.messages or ()
-    pairs = enumerate(zip(a, b, strict=False))
-    at = next((index for index, (x, y) in pairs if x != y), min(len(a), len(b)))
+    at = common_prefix(a, b)
     start = max(0, at - 3)
     return Finding(
         "prompt-differs",
