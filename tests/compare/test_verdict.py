@@ -352,3 +352,13 @@ def test_an_unscored_rest_is_open_unless_it_is_equal() -> None:
     assert ruled(case(ref, spec, splits=(at,), scored="first"))[1:] == ("undetermined", "undetermined")
     assert "nothing after it was scored" in decide(case(ref, spec, splits=(at,), scored="first")).reason
     assert ruled(case(ref, spec, splits=(at,), scored="all"))[1:] == ("rounding", "none")
+
+
+def test_an_open_answer_says_what_changed_in_its_text() -> None:
+    def reason(ref: str, spec: str) -> str:
+        sides = completion("ref", ["a"], text=ref), completion("spec", ["b"], text=spec)
+        return decide(case(*(msgspec.structs.replace(side, ids=None) for side in sides))).reason
+
+    said = "The harbour closed early because of fog, and 22 ships waited outside until the evening tide came in."
+    assert reason(said, said.replace("22", "24")).endswith("more than a small local change: a number at character 45.")
+    assert "a small local change, after which" in reason(said, said.replace("early", "soon"))

@@ -70,15 +70,15 @@ class Change(Struct, frozen=True):
 
 
 class Locality(Struct, frozen=True):
-    """All places that differ. ``is_local`` when each is, and reworded places are few for the whole answer.
-
-    Text alone never makes it certain. ``confidence`` is ``low`` when a word was exchanged for another one, which may
-    well be its opposite, and ``medium`` otherwise.
-    """
+    """All places that differ. ``is_local`` when each is, and reworded places are few for the whole answer."""
 
     changes: tuple[Change, ...]
     is_local: bool
-    confidence: Literal["medium", "low"]
+
+    @property
+    def worst(self) -> Change | None:
+        """The first change that is not local; ``None`` where none is."""
+        return next((change for change in self.changes if not change.is_local), None)
 
 
 def locality(ref_text: str, spec_text: str, spans: Sequence[Span]) -> Locality:
@@ -90,7 +90,7 @@ def locality(ref_text: str, spec_text: str, spans: Sequence[Span]) -> Locality:
     """
     windows = _windows(ref_text, spec_text, spans)
     if not windows:
-        return Locality((), is_local=True, confidence="medium")
+        return Locality((), is_local=True)
     json_kind = _json_kind(ref_text, spec_text)
     ref_code, spec_code = code_ranges(ref_text), code_ranges(spec_text)
     changes = []
@@ -110,11 +110,7 @@ def locality(ref_text: str, spec_text: str, spans: Sequence[Span]) -> Locality:
         max(len(atoms(change.ref_text)), len(atoms(change.spec_text))) for change in changes if change.kind == "wording"
     )
     few = reworded <= MOST_WORDS or reworded <= LARGEST_SHARE_OF_WORDING * len(atoms(ref_text))
-    return Locality(
-        changes=tuple(changes),
-        is_local=few and all(change.is_local for change in changes),
-        confidence="low" if reworded else "medium",
-    )
+    return Locality(tuple(changes), is_local=few and all(change.is_local for change in changes))
 
 
 Window = tuple[int, int, int, int]

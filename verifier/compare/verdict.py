@@ -12,7 +12,8 @@ from verifier.compare.case import Rule as Rule
 from verifier.compare.case import Ruling as Ruling
 from verifier.compare.case import same_answer as same_answer
 from verifier.compare.evidence import beyond, proof, within
-from verifier.compare.nearness import is_local, is_whole_again
+from verifier.compare.locality import Kind
+from verifier.compare.nearness import is_local, is_whole_again, worst_change
 from verifier.compare.parameter_rules import parameter_broken, parameter_ignored
 from verifier.compare.parts import left_in_text, moved, only_layout, same_parts
 from verifier.compare.self_consistency import REPLACEMENT, Contradiction, contradicted
@@ -394,8 +395,24 @@ def _open(case: Case, *, near: bool) -> str:
         if spec and ref.startswith(spec):
             return f"The speculative answer is only the beginning of the reference's: {case.ends}."
     by = "the text alone" if case.scored == "none" else "the text, since what is known of the tokens decides nothing"
-    change = "a small local change, after which the texts agree." if near else "more than a small local change."
-    return f"Judged by {by}: {change}"
+    if near:
+        return f"Judged by {by}: a small local change, after which the texts agree."
+    worst = worst_change(case.ref, case.spec) if _is_whole_again(case) else None
+    what = f": {CHANGED[worst.kind]} at character {worst.spec_start}" if worst else ""
+    return f"Judged by {by}: more than a small local change{what}."
+
+
+CHANGED: dict[Kind, str] = {
+    "meaning": "a word that turns the meaning",
+    "letters": "letters inside a word",
+    "number": "a number",
+    "identifier": "a name",
+    "quoted-string": "a quotation",
+    "json-value": "a JSON value",
+    "code": "code",
+    "rewrite": "a rewritten passage",
+}
+"""What changed, by the kinds of change that are not local."""
 
 
 RULES: tuple[tuple[str, Rule], ...] = (
