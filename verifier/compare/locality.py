@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Literal
+from typing import Literal, get_args
 
 import regex
 from msgspec import Struct
@@ -48,7 +48,8 @@ Kind = Literal[
     "whitespace", "punctuation", "markup", "wording", "meaning", "letters", "number", "identifier", "quoted-string",
     "json-value", "code", "rewrite",
 ]  # fmt: skip
-"""``meaning``: words that turn a sentence around. ``letters``: characters inside a word. ``rewrite``: too much."""
+"""From harmless to grave. ``meaning``: words that turn a sentence around. ``letters``: characters inside a word.
+``rewrite``: too much."""
 LOCAL: frozenset[Kind] = frozenset(("whitespace", "punctuation", "markup", "wording"))
 
 
@@ -195,7 +196,15 @@ def _kind(ref_text: str, spec_text: str, window: Window) -> Kind:
 def _word_kind(ref_text: str, spec_text: str, window: Window, lost: list[str], gained: list[str]) -> Kind:
     if max(len(lost), len(gained)) > MOST_WORDS_COMPARED:
         return "rewrite"
-    lost, gained = _changed_atoms(lost, gained)
+    # Words that changed places can be aligned in two ways, which may differ: "1 a" and "a 1" share the number or the
+    # word. Which one is found depends on the order of the sides, so both are looked at and the graver one counts.
+    gained_back, lost_back = _changed_atoms(gained, lost)
+    both = (_changed_atoms(lost, gained), (lost_back, gained_back))
+    kinds = (_kind_of_words(ref_text, spec_text, window, *changed) for changed in both)
+    return max(kinds, key=get_args(Kind).index)
+
+
+def _kind_of_words(ref_text: str, spec_text: str, window: Window, lost: list[str], gained: list[str]) -> Kind:
     protected = _protected(lost, gained)
     if protected is not None:
         return protected
