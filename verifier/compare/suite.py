@@ -61,6 +61,15 @@ class Tally:
         """Take a server's own counters, which some engines give in place of counts by answer."""
         self.drafting.add_drafts(drafts)
 
+    def add_servers(self, method: str | None, measurement: Measurement | None) -> None:
+        """Take how the speculative server says that it speculates, and what was measured on the reference."""
+        self.drafting.method = method
+        self.measurement = measurement
+
+    def add_stale(self, count: int) -> None:
+        """Take how many prompts were left out because the golden is stale for them."""
+        self.stale += count
+
     def add_finding(self, finding: Finding) -> None:
         if finding.severity == "invalid":
             self.invalid.append(finding.message)
