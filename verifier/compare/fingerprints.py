@@ -212,17 +212,35 @@ def deterministic_but_different(ref: Fingerprint, spec: Fingerprint, differing: 
     return [Finding("deterministic-but-different", message)]
 
 
-def show(value: Any) -> str:
-    """A field's value for a sentence."""
+def in_words(value: object) -> str | None:
+    """A field's value for a table; ``None`` where the server did not report it."""
     if value is UNSET:
-        return "unknown"
+        return None
     if value is None:
         return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, SpeculationSettings):
+        settings = ", ".join(f"{name}={setting}" for name, setting in value.settings.items())
+        return "; ".join(filter(None, (value.method, value.draft_model, settings)))
+    return str(value)
+
+
+def show(value: object) -> str:
+    """A field's value within a sentence."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, SpeculationSettings):
         return value.method
-    return f"{value:,}" if isinstance(value, int) else repr(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "unknown" if value is UNSET else "none" if value is None else repr(value)
+
+
+def method_of(fingerprint: Fingerprint | None) -> str | None:
+    """How a server says that it speculates; ``None`` where it does not, or does not say."""
+    speculation = fingerprint.speculation if fingerprint is not None else None
+    return speculation.method if isinstance(speculation, SpeculationSettings) else None
 
 
 def _words(name: str) -> str:

@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
+from verifier.compare.fingerprints import in_words
 from verifier.compare.measures import Measures, Measuring
 from verifier.compare.shaping import told
 from verifier.records import (
@@ -410,7 +410,7 @@ def _facts(run: Run) -> tuple[Fact, ...]:
     urls = [run.servers[arm].url if arm in run.servers else None for arm in _ARMS]
     facts = [Fact("address", urls[0], urls[1])]
     for name in Fingerprint.__struct_fields__:
-        ref, spec = (_told(getattr(side, name)) if side else None for side in sides)
+        ref, spec = (in_words(getattr(side, name)) if side else None for side in sides)
         if ref is not None or spec is not None:
             facts.append(_fact(words(name), ref, spec))
     return tuple(facts)
@@ -423,24 +423,6 @@ def _fact(name: str, ref: str | None, spec: str | None) -> Fact:
     differs = ref is not None and spec is not None and ref != spec
     meant = name == "speculation"
     return Fact(name, ref, spec, differs and not meant, differs and meant)
-
-
-def _told(value: object) -> str | None:
-    """A fingerprint's value in words; ``None`` where the server did not tell."""
-    if value is UNSET:
-        return None
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Struct):
-        parts = [
-            str(part) if not isinstance(part, dict) else ", ".join(f"{key}={item}" for key, item in part.items())
-            for part in msgspec.structs.astuple(value)
-            if part
-        ]
-        return "; ".join(parts)
-    return str(value)
 
 
 def _asked(run: Run, rendering: Rendering) -> tuple[str | None, tuple[Message, ...]]:

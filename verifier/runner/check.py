@@ -15,6 +15,7 @@ from verifier.compare.fingerprints import (
     changed_fingerprint,
     compare_fingerprints,
     deterministic_but_different,
+    method_of,
     named_changes,
 )
 from verifier.compare.rates import Rates
@@ -46,7 +47,6 @@ from verifier.records import (
     Fingerprint,
     Prompt,
     ServerRecord,
-    SpeculationSettings,
     Summary,
 )
 from verifier.runner.capture import Pass, capture, other_renderings, render, run_all
@@ -248,7 +248,8 @@ class Check:
             self.tally.add_finding(finding)
         for drafts in self.store.drafts:
             self.tally.add_drafts(drafts)
-        self.tally.add_servers(self._method(), self.store.measurement)
+        spec = self.store.servers.get("spec")
+        self.tally.add_servers(method_of(spec.fingerprint if spec else None), self.store.measurement)
         by_pairs = without_effect(self.store, self.plan.prompts)
         for finding in [*self.tally.findings(), *self._collapses(), *by_pairs, *self._in_spite_of_determinism()]:
             self._note(finding)
@@ -262,12 +263,6 @@ class Check:
         if ref is None or spec is None:
             return []
         return deterministic_but_different(ref.fingerprint, spec.fingerprint, self.tally.differing)
-
-    def _method(self) -> str | None:
-        """How the speculative server says that it speculates."""
-        spec = self.store.servers.get("spec")
-        told = spec.fingerprint.speculation if spec else None
-        return told.method if isinstance(told, SpeculationSettings) else None
 
     def _collapses(self) -> list[Finding]:
         """Where acceptance broke down, in the order of asking."""
