@@ -36,7 +36,7 @@ class FinishDifference(Struct, frozen=True):
 
 
 class Counts(Struct, frozen=True):
-    """Tokens an answer says it has (``usage``) and has (``ids``). ``None`` where the server does not tell."""
+    """Tokens an answer says it has (``usage``) and has (``ids``). ``None`` where the server does not report it."""
 
     usage: int | None
     ids: int | None

@@ -145,7 +145,7 @@ class ReferenceEvidence:
         before = (ref.ids or ())[:first]
         seen = await self._seen_in_probed_run(prompt, ref, spec, first)
         rendering = self.store.rendering(prompt.id)
-        at_first = seen.under(prompt, rendering, before) if seen and rendering else None
+        at_first = seen.under_parameters(prompt, rendering, before) if seen and rendering else None
         evidence = merged(at_first, await self.score(prompt, spec, first, self._enough(at_first)))
         if misapplied and not evidence.splits and evidence.scored == "none":
             evidence = await self._first_alone(prompt, ref, spec, first) or evidence

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from verifier.compare.fingerprints import in_words
 from verifier.compare.measures import Measures, Measuring
-from verifier.compare.shaping import told
+from verifier.compare.shaping import given_values
 from verifier.records import (
     Alignment,
     Arm,
@@ -183,11 +183,11 @@ class PromptReport(Struct, frozen=True):
     @property
     def parameters_told(self) -> tuple[str, ...]:
         """Such as ``presence_penalty 1.5``, one each."""
-        told = dict(self.parameters)
-        if "tools" in told:
+        given = dict(self.parameters)
+        if "tools" in given:
             # Their definitions may be pages long; the raw records have them.
-            told["tools"] = [_tool_name(tool) for tool in told["tools"]]
-        return tuple(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in told.items())
+            given["tools"] = [_tool_name(tool) for tool in given["tools"]]
+        return tuple(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in given.items())
 
     @property
     def largest_gap(self) -> float | None:
@@ -350,7 +350,7 @@ def _prompt(run: Run, number: int, prompt_id: str, outcome: Outcome, results: Re
     failures = (run.failure("ref", prompt_id), run.failure("ref", prompt_id, 1), run.failure("spec", prompt_id))
     text, messages = _asked(run, rendering)
     asked = rendering.prompt
-    parameters: dict[str, Any] = told(asked.parameters) if asked else {}
+    parameters: dict[str, Any] = given_values(asked.parameters) if asked else {}
     refusal = refusal_of(run, prompt_id) if comparison is None else None
     return PromptReport(
         number=number,
