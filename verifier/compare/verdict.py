@@ -453,7 +453,7 @@ def decide(case: Case) -> Ruling:
 
 
 def _is_near(case: Case) -> bool:
-    """Whether a difference is small: together to the end again, the same end, nothing broken.
+    """Whether a difference is small: it reconverges to the end, with the same end, nothing broken.
 
     With evidence at every divergence point that is enough. Without, the change must also be local and touch no number,
     name, quotation or value.

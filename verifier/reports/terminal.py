@@ -213,7 +213,7 @@ def columns(width: int) -> list[Column]:
         Column("class", lambda c: Text(c.cls, style=STYLES[c.cls])),
         Column("cause", lambda c: Text("" if c.cause == "none" else c.cause)),
         Column("first difference", lambda c: Text(_where(c)), 115),
-        Column("runs together again", lambda c: Text(_together(c)), 150),
+        Column("reconverges", lambda c: Text(_together(c)), 150),
         Column("gap", lambda c: Text(_gap(c)), number=True),
         Column("accepted", lambda c: _number(c.acceptance_length), number=True),
         Column("ref tok/s", lambda c: _number(c.ref_speed), 90, number=True),
@@ -306,7 +306,7 @@ def _detail(comparison: Comparison, width: int) -> list[RenderableType]:
     first = comparison.alignment.first if comparison.alignment else None
     if first is None:
         return lines
-    facts = [_where(comparison), f"runs together again: {_together(comparison) or 'no'}"]
+    facts = [_where(comparison), f"reconverges: {_together(comparison) or 'no'}"]
     lines.append(Text(f"  {visible(comparison.category)}, {', '.join(facts)}", style="dim"))
     room = max(20, width - LABEL)
     before = Text(visible(first.before))
