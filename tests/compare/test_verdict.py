@@ -188,7 +188,7 @@ def test_a_token_that_the_reference_prefers_by_prefill_is_not_called_a_tie() -> 
     ruling = decide(replace(near_tie(), splits=(preferred,)))
     assert ruling.cause == "rounding"
     assert "tie" not in ruling.reason.replace("rounding", "")
-    assert "prefers when it is asked again" in ruling.reason
+    assert "prefers when re-scored" in ruling.reason
 
 
 def test_rounding_that_never_comes_back_is_diverged_but_not_speculations_fault() -> None:
