@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -166,7 +167,8 @@ def test_valid_json_is_found_with_its_range(text: str, start: int, end: int) -> 
 @pytest.mark.parametrize(
     ("text", "stopped_at", "problem"),
     [
-        ('{"a": 1,}', 8, "expecting"),
+        # Python 3.13 words this one better, and points at the comma.
+        ('{"a": 1,}', *((7, "trailing comma") if sys.version_info >= (3, 13) else (8, "expecting"))),
         ('{"a": 1 "b": 2}', 8, "expecting ','"),
         ('{"a": 1} and', 9, "text after"),
         ('{"a": NaN}', 6, "NaN"),
