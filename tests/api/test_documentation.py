@@ -14,7 +14,8 @@ import pytest
 import verifier
 from tests.helpers.mock_servers import MockServer
 
-PAGE = (Path(__file__).parents[2] / "docs/api.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/api.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 EXAMPLES = [block for block in BLOCKS if len(block.splitlines()) > 1]
 
@@ -41,8 +42,12 @@ def test_an_example_runs_as_printed(code: str, servers: dict[str, str], tmp_path
 
 
 def test_examples_use_public_names_only() -> None:
-    for block in BLOCKS:
+    scripts = [path.read_text(encoding="utf-8") for path in (ROOT / "examples").rglob("*.py")]
+    assert scripts
+    for block in [*BLOCKS, *scripts]:
         for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.Import):
+                assert not [name.name for name in node.names if name.name.startswith("verifier.")]
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("verifier"):
                 assert node.module == "verifier"
                 assert {name.name for name in node.names} <= set(verifier.__all__)
