@@ -39,7 +39,7 @@ from verifier.records import (
 from verifier.reports.details import details, words
 from verifier.reports.reproduce import about_again, again
 from verifier.reports.results import Result, Results
-from verifier.runner.refused import ARMS, refusal_of
+from verifier.store.refused import ARMS, refusal_of
 from verifier.store.run_file import Run
 
 Outcome = Literal["error", "diverged", "near-lossless", "exact", "recorded", "open"]

@@ -50,8 +50,8 @@ from verifier.records import (
 )
 from verifier.runner.capture import capture, other_renderings, render, run_all
 from verifier.runner.parameter_pairs import without_effect
-from verifier.runner.refused import ARMS, findings, refused, unrenderable, without
 from verifier.servers.protocol import Counters, Server
+from verifier.store.refused import ARMS, findings, refused, unrenderable, without
 from verifier.store.run_file import Run, Store
 from verifier.store.staleness import Without, fit
 
