@@ -19,7 +19,7 @@ from tests.helpers.tiny_prompts import prompts
 from verifier import LosslessError, Run, StoreError, check, compare_files, record, rescore
 from verifier.api import AnyPath
 from verifier.cli import run as command_line
-from verifier.runner.invocation import words
+from verifier.store.commands import words
 from verifier.store.run_file import Run as RunFile
 
 LIMIT = 24

@@ -32,7 +32,6 @@ HOOK = ("verifier.runner.run_folder", "verifier.reports.html")
 KNOWN: dict[tuple[str, str], str] = {
     ("verifier.judging.judge", "verifier.runner.parameter_pairs"): "pairs are judged: they belong to judging/",
     ("verifier.prompts.token_counter", "verifier.runner.connections"): "needs only the API key of the environment",
-    ("verifier.reports.reproduce", "verifier.runner.invocation"): "how a file was made: its readers belong to store/",
     ("verifier.reports.reproduce", "verifier.servers.addresses"): "writes the requests of the adapters as curl",
     ("verifier.reports.reproduce", "verifier.servers.completions"): "the same",
     ("verifier.reports.reproduce", "verifier.servers.engines.llamacpp"): "the same",

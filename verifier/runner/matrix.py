@@ -20,10 +20,11 @@ from verifier.records import Finding, Invocation, Summary
 from verifier.records.matrix_result import ALL, Matrix, Outcome, Row
 from verifier.runner.check import Check
 from verifier.runner.config import Config, Method
-from verifier.runner.invocation import invocation, of_settings
+from verifier.runner.invocation import of_settings
 from verifier.runner.managed import Running, Source, against_golden, has_open, recorded, rescored, up
 from verifier.runner.run_folder import REPORT_FILE, RUN_FILE, limits, new_folder, new_header, plan_of, report, run_store
 from verifier.runner.settings import Display, Settings
+from verifier.store.commands import invocation
 from verifier.store.run_file import Run, Store
 
 MATRIX_FILE = "matrix.json"
