@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -85,6 +87,34 @@ def test_the_supported_pythons_are_tested() -> None:
 def test_there_is_one_placeholder_and_a_release_refuses_it() -> None:
     assert [url for url in PROJECT["urls"].values() if "OWNER" in url] in ([], [PROJECT["urls"]["Repository"]])
     assert "OWNER" in (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("tag", "owner", "said"),
+    [
+        ("v0.0.0", "someone", "is not v"),
+        (f"v{verifier.__version__}", "OWNER", "OWNER"),
+        (f"v{verifier.__version__}", "someone", ""),
+    ],
+)
+def test_a_release_is_refused_where_tag_or_address_is_wrong(tag: str, owner: str, said: str, tmp_path: Path) -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8").replace("com/OWNER/", f"com/{owner}/")
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    steps = load(ROOT / ".github/workflows/release.yml")["jobs"]["build"]["steps"]
+    (step,) = [step for step in steps if "TAG" in step.get("env", {})]
+    # The workflow runs on a Python that has tomllib.
+    script = step["run"].replace("tomllib\n", f"{tomllib.__name__} as tomllib\n")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-e", "-c", script],
+        cwd=tmp_path,
+        env=os.environ | {"TAG": tag, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode == 0) == (not said), done.stderr
+    assert said in done.stderr
 
 
 def load(path: Path) -> Any:
