@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
-from tests.architecture.modules import crossings, imports, modules, ours, part, within
+from tests.architecture.modules import crossings, imports, modules, ours, part, tree, within
 
 LEAVES = {"choices", "errors", "redaction"}
 """Modules at the top that import nothing of the package."""
@@ -92,6 +94,9 @@ def test_a_plan_does_not_know_who_runs_it() -> None:
 @pytest.mark.parametrize("module", within("compare"))
 def test_comparing_is_pure(module: str) -> None:
     assert {one.target.split(".")[0] for one in imports(module)} & IMPURE == set()
+    calls = (node.func for node in ast.walk(tree(module)) if isinstance(node, ast.Call))
+    called = {function.id for function in calls if isinstance(function, ast.Name)}
+    assert called & {"open", "print", "input", "exec", "eval", "__import__"} == set()
 
 
 def test_no_module_needs_itself_to_be_loaded() -> None:

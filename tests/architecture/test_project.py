@@ -29,8 +29,8 @@ WORKFLOWS = [
 FORMS = sorted(path for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
 FOREIGN = {"vllm": "it loads `vllm_forced`, and not the other way round"}
 """Imports that nobody who installs lossless needs."""
-PINNED = re.compile(r"[\w.-]+/[\w./-]+@v\d+\.\d+\.\d+")
-"""An action by its full version."""
+PINNED = re.compile(r"[\w.-]+/[\w./-]+@v\d+\.\d+\.\d+|\./")
+"""An action by its full version, or the one of this repository."""
 
 
 def names(requirements: list[str]) -> set[str]:
