@@ -28,6 +28,8 @@ WORKFLOWS = [
 FORMS = sorted(path for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
 FOREIGN = {"vllm": "it loads `vllm_forced`, and not the other way round"}
 """Imports that nobody who installs lossless needs."""
+STANDARD = sys.stdlib_module_names | {"tomllib"}
+"""Python's own modules, those of later versions that an older one replaces included."""
 PINNED = re.compile(r"[\w.-]+/[\w./-]+@v\d+\.\d+\.\d+|\./")
 """An action by its full version, or the one of this repository."""
 
@@ -42,7 +44,7 @@ def third_party(*, eager: bool) -> dict[str, set[str]]:
     for module in modules():
         for one in imports(module):
             name = one.target.split(".")[0]
-            if name != PACKAGE and name not in sys.stdlib_module_names | FOREIGN.keys() and (one.eager or not eager):
+            if name != PACKAGE and name not in STANDARD | FOREIGN.keys() and (one.eager or not eager):
                 found.setdefault(name, set()).add(module)
     return found
 
