@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import inspect
 import json
 import pkgutil
 import subprocess
@@ -93,6 +95,19 @@ def test_it_agrees_with_the_command_line(
     with RunFile(run.path) as one, RunFile(path) as two:
         assert one.header.options == two.header.options
         assert one.header.made_by == two.header.made_by
+
+
+@pytest.mark.parametrize("name", ["check", "record", "compare", "rescore"])
+def test_keywords_are_the_options_of_the_command(name: str) -> None:
+    command = importlib.import_module(f"verifier.cli.{name}").command
+    options = {option.name: option for option in command.params}
+    function = {"compare": compare_files}.get(name) or getattr(verifier, name)
+    keywords = [one for one in inspect.signature(function).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    assert keywords
+    for one in keywords:
+        default = options[one.name].to_info_dict()["default"]
+        same = (one.default or None) == ((str(default) if isinstance(default, Path) else default) or None)
+        assert same or one.default is one.empty, one.name
 
 
 def test_it_prints_nothing(
