@@ -8,10 +8,32 @@ from typing import Literal
 from verifier.compare.policy import Policy
 from verifier.judging.distribution import TOP
 from verifier.prompts.sets import Prompts
-from verifier.records import Arm
-from verifier.runner.capture import Pass
+from verifier.records import Arm, Prompt
 
 Score = Literal["differing", "all", "none"]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of one arm over all prompts. ``run`` counts the passes of an arm from 0.
+
+    ``backwards`` goes through the rendered prompts from the last to the first, so that what a server keeps from one
+    request to the next is not the same in both passes.
+    """
+
+    arm: Arm
+    run: int = 0
+    max_tokens: int = 128
+    capped: bool = False
+    concurrency: int = 1
+    top_logprobs: int = 0
+    backwards: bool = False
+
+    def limit(self, prompt: Prompt) -> int:
+        """Tokens that an answer to this prompt may have: its own limit, cut down only where the user set one."""
+        if prompt.max_tokens is None:
+            return self.max_tokens
+        return min(prompt.max_tokens, self.max_tokens) if self.capped else prompt.max_tokens
 
 
 @dataclass(frozen=True)

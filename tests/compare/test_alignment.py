@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from verifier.compare.alignment import Answer, align
 from verifier.compare.characters import clusters
 from verifier.compare.reconvergence import minimum_run
-from verifier.judging.judge import with_pieces
+from verifier.judging.gathering import with_pieces
 from verifier.records import Alignment, Arm, Completion, Finish, Position, Reconvergence, Span
 
 PARAGRAPH = "\nThe list is sorted in place, and the function returns nothing, as is usual in Python."

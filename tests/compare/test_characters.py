@@ -13,8 +13,6 @@ from verifier.compare.characters import (
     Piece,
     character_diff,
     clusters,
-    common_prefix,
-    common_suffix,
     count_clusters,
     first_difference,
     position_at,
@@ -90,18 +88,6 @@ def test_clusters_are_what_people_see(text: str, expected: list[str]) -> None:
 def test_clusters_joined_are_the_text(text: str) -> None:
     assert "".join(clusters(text)) == text
     assert count_clusters(text) == len(clusters(text))
-
-
-@settings(deadline=None)
-@given(ANY_TEXT, ANY_TEXT, ANY_TEXT)
-def test_common_prefix_and_suffix_are_the_longest(same: str, ref: str, spec: str) -> None:
-    for left, right in ((same + ref, same + spec), (ref + same, spec + same), (ref, spec)):
-        prefix, suffix = common_prefix(left, right), common_suffix(left, right)
-        assert left[:prefix] == right[:prefix]
-        assert left[prefix : prefix + 1] != right[prefix : prefix + 1] or left == right
-        assert left[len(left) - suffix :] == right[len(right) - suffix :]
-        if suffix < min(len(left), len(right)):
-            assert left[-1 - suffix] != right[-1 - suffix]
 
 
 @settings(deadline=None)

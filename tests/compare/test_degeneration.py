@@ -273,7 +273,7 @@ def test_ids_on_one_side_only_are_not_compared_with_words() -> None:
 @given(st.lists(st.integers(0, 5), max_size=300), st.sampled_from(["eos", "length"]))
 def test_an_answer_equal_to_the_reference_has_no_sign(ids: list[int], finish: Finish) -> None:
     text = "".join("ab <pad>жλ\n"[token] for token in ids)
-    assert degeneration(answer(text, ids, finish=finish), answer(text, ids, finish=finish), special_ids=(0, 3)) == ()
+    assert degeneration(answer(text, ids, finish=finish), answer(text, ids, finish=finish)) == ()
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
@@ -284,23 +284,6 @@ def test_any_two_texts_can_be_compared(ref: str, spec: str) -> None:
             assert sign.end <= len(spec)
 
 
-def test_special_ids_in_the_body_are_a_sign_and_at_the_end_are_not() -> None:
-    ref = answer(ids=[5, 6, 7, EOS], finish="eos")
-    assert special_tokens(ref, answer(ids=[5, 6, 8, EOS], finish="eos"), special_ids={EOS, 2}) == ()
-    (sign,) = special_tokens(ref, answer(ids=[5, EOS, 8, EOS, 9], finish="length"), special_ids={EOS, 2})
-    assert (sign.kind, sign.start, sign.end, sign.unit) == ("special-token", 1, 2, "token")
-    found = special_tokens(ref, answer(ids=[5, 2, 2, EOS], finish="eos"), special_ids={EOS, 2})
-    assert [sign.start for sign in found] == [1]
-
-
-def test_special_ids_that_the_reference_uses_in_its_body_are_no_sign() -> None:
-    ref = answer(ids=[5, EOS, 6, 7], finish="length")
-    assert special_tokens(ref, answer(ids=[5, EOS, 8, 9]), special_ids={EOS}) == ()
-    # Surplus behind the end is not the body.
-    over = answer(ids=[5, 6, EOS, EOS, EOS], finish="eos", surplus=2)
-    assert special_tokens(answer(ids=[5, 6, EOS]), over, special_ids={EOS}) == ()
-
-
 @pytest.mark.parametrize("piece", ["<|im_start|>", "<bos>", "<pad>", "[INST]"])
 def test_special_pieces_spelled_out_are_a_sign_unless_asked_about(piece: str) -> None:
     spec = answer(f"Paris.{piece} user")
@@ -309,7 +292,6 @@ def test_special_pieces_spelled_out_are_a_sign_unless_asked_about(piece: str) ->
     assert piece in sign.detail
     assert special_tokens(answer("Paris."), spec, prompt_text=f"What is {piece}?") == ()
     assert special_tokens(answer(f"It is {piece}"), spec) == ()
-    assert special_tokens(answer("Paris."), spec, special_pieces=("<other>",)) == ()
 
 
 def test_strikethrough_is_not_a_special_token() -> None:
@@ -417,6 +399,6 @@ def test_a_cut_that_was_asked_for_is_no_sign() -> None:
 def test_every_kind_of_sign_comes_together() -> None:
     ref = answer("A calm answer.", [*plain(20), EOS], finish="eos")
     spec = answer("A calm <pad> привет answer that goes on and on,", [*plain(20), 2, *[9] * 200, EOS], finish="eos")
-    assert kinds(degeneration(ref, spec, special_ids=(EOS, 2))) == [
-        "repeated-id", "special-token", "special-token", "script", "cut",
+    assert kinds(degeneration(ref, spec)) == [
+        "repeated-id", "special-token", "script", "cut",
     ]  # fmt: skip

@@ -16,7 +16,10 @@ from verifier.compare.fingerprints import (
     changed_fingerprint,
     compare_fingerprints,
     deterministic_but_different,
+    in_words,
+    method_of,
     named_changes,
+    show,
 )
 from verifier.records import Fingerprint, SpeculationSettings
 
@@ -253,3 +256,26 @@ def test_two_deterministic_servers_that_differ_deserve_a_note() -> None:
     assert deterministic_but_different(on, on, 0) == []
     assert deterministic_but_different(on, off, 16) == []
     assert deterministic_but_different(Fingerprint("vllm"), Fingerprint("vllm"), 16) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "table", "sentence"),
+    [
+        (UNSET, None, "unknown"),
+        (None, "none", "none"),
+        (True, "yes", "on"),
+        (4096, "4096", "4,096"),
+        ("bf16", "bf16", "'bf16'"),
+        (SpeculationSettings("mtp", "draft.gguf", {"n_max": "3"}), "mtp; draft.gguf; n_max=3", "mtp"),
+    ],
+)
+def test_a_value_has_one_form_in_tables_and_one_in_sentences(value: object, table: str | None, sentence: str) -> None:
+    assert in_words(value) == table
+    assert show(value) == sentence
+
+
+def test_a_method_is_known_only_of_a_server_that_says_it_speculates() -> None:
+    assert method_of(Fingerprint("vllm", speculation=SpeculationSettings("ngram"))) == "ngram"
+    assert method_of(Fingerprint("vllm", speculation=None)) is None
+    assert method_of(Fingerprint("vllm")) is None
+    assert method_of(None) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
@@ -173,18 +173,12 @@ def test_a_new_sentence_may_begin_with_a_capital() -> None:
 def test_changes_are_widened_to_words_and_give_both_texts() -> None:
     found = judge("The tea slowly steeps.", "The tea gently steeps.")
     assert found.changes == (Change("wording", 8, 14, 8, 14, "slowly", "gently"),)
-    assert found.confidence == "low"
     # The last number is long after a shift.
     moved = judge("A, b and 17 left", "A b and 18 left")
     assert [(c.kind, c.ref_start, c.ref_end, c.spec_start, c.spec_end) for c in moved.changes] == [
         ("punctuation", 0, 2, 0, 1),
         ("number", 9, 11, 8, 10),
     ]
-
-
-def test_confidence_is_medium_without_words_exchanged() -> None:
-    assert judge("a, b", "a b").confidence == "medium"
-    assert judge("same", "same") == Locality((), is_local=True, confidence="medium")
 
 
 def test_many_reworded_places_are_not_local_together() -> None:
@@ -234,6 +228,8 @@ TEXTS = st.text(alphabet='ab 1.,`"\n_é-', max_size=40)
 
 @settings(deadline=None)
 @given(TEXTS, TEXTS)
+@example("1.a", "a,1")
+@example("1.a", "é,1")
 def test_every_difference_lies_in_a_change_and_the_order_of_sides_does_not_matter(ref: str, spec: str) -> None:
     there = spans(ref, spec)
     back = [Span(s.spec_start, s.spec_end, s.ref_start, s.ref_end) for s in there]

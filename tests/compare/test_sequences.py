@@ -14,7 +14,21 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
 from verifier.compare import anchors, sequences
-from verifier.compare.sequences import Edit, apply, as_units, diff
+from verifier.compare.sequences import Edit, as_units, diff
+
+
+def applied(ref: Sequence[int], spec: Sequence[int], edits: Sequence[Edit]) -> list[int]:
+    """``ref`` with ``edits`` carried out, which must be in order. Units of ``spec`` are read only inside the edits."""
+    out: list[int] = []
+    at = 0
+    for edit in edits:
+        assert at <= edit.ref_start <= edit.ref_end <= len(ref)
+        assert 0 <= edit.spec_start <= edit.spec_end <= len(spec)
+        out += ref[at : edit.ref_start]
+        out += spec[edit.spec_start : edit.spec_end]
+        at = edit.ref_end
+    return out + list(ref[at:])
+
 
 SMALL = st.lists(st.integers(0, 3), max_size=40)
 WIDE = st.lists(st.integers(0, 1000), max_size=60)
@@ -42,7 +56,7 @@ PAIRS = st.one_of(st.tuples(SMALL, SMALL), st.tuples(WIDE, WIDE), related())
 
 def assert_sound(ref: Sequence[int], spec: Sequence[int], edits: Sequence[Edit]) -> None:
     """The edits give spec, only what differs is in them, and something equal lies between any two."""
-    assert apply(ref, spec, edits) == list(spec)
+    assert applied(ref, spec, edits) == list(spec)
     for edit in edits:
         assert edit.ref_end > edit.ref_start or edit.spec_end > edit.spec_start
     for left, right in itertools.pairwise(edits):
@@ -288,27 +302,6 @@ def test_arrays_are_taken_as_they_are(kind: type[np.integer]) -> None:
 def test_other_arrays_are_refused(bad: np.ndarray) -> None:
     with pytest.raises(TypeError):
         diff(bad, [1])  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "edits",
-    [
-        [Edit(2, 3, 2, 3), Edit(0, 1, 0, 1)],
-        [Edit(0, 2, 0, 1), Edit(1, 3, 1, 3)],
-        [Edit(0, 9, 0, 1)],
-        [Edit(0, 1, 0, 9)],
-        [Edit(2, 1, 0, 0)],
-        [Edit(0, 0, 2, 1)],
-        [Edit(-1, 0, 0, 0)],
-    ],
-)
-def test_apply_refuses_edits_that_do_not_fit(edits: list[Edit]) -> None:
-    with pytest.raises(ValueError, match="does not fit"):
-        apply([1, 2, 3], [1, 2, 3], edits)
-
-
-def test_apply_takes_from_spec_only_what_is_in_the_edits() -> None:
-    assert apply("abcde", "ABCDE", [Edit(1, 2, 1, 3)]) == ["a", "B", "C", "c", "d", "e"]
 
 
 def zipf(rng: np.random.Generator, size: int) -> list[int]:

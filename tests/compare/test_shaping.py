@@ -16,12 +16,12 @@ from verifier.compare.shaping import (
     PENALTY_WINDOW,
     broken_promise,
     depends_on_start,
+    given_values,
     is_shifted,
     moved,
     plain,
     shaped_split,
     shaping,
-    told,
 )
 from verifier.records import Completion, Parameters, Split, TokenLogprob
 
@@ -78,7 +78,7 @@ class TestWhichParameters:
 
     def test_what_is_set_is_told_as_it_is_written(self) -> None:
         asked = '{"stop": ["END"], "repetition_penalty": 1.0, "presence_penalty": 0.5, "logit_bias": {}}'
-        assert told(msgspec.json.decode(asked, type=Parameters)) == {"stop": ("END",), "presence_penalty": 0.5}
+        assert given_values(msgspec.json.decode(asked, type=Parameters)) == {"stop": ("END",), "presence_penalty": 0.5}
 
 
 class TestMoved:

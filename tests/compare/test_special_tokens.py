@@ -155,12 +155,6 @@ def test_each_piece_is_given_once_where_it_first_is() -> None:
     assert [sign.start for sign in found] == [5, 20]
 
 
-def test_a_list_of_pieces_of_ones_own_replaces_the_forms() -> None:
-    ref, spec = completion(PLAIN, "ref"), completion("Paris <other> <eos>")
-    (sign,) = special_tokens(ref, spec, special_pieces=("<other>",))
-    assert (sign.start, sign.end) == (6, 13)
-
-
 def test_it_is_one_of_the_signs() -> None:
     found = degeneration(completion(PLAIN, "ref"), completion("Paris <|vision_start|>"))
     assert [sign.kind for sign in found] == ["special-token"]

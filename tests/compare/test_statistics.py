@@ -9,28 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verifier.compare.attribution import (
-    Margins,
-    Pairs,
-    attribute_paired,
-    attribute_unpaired,
-    count_pairs,
-    fisher_p,
-    holm,
-    mcnemar_p,
-    sensitivity,
-    smallest_significant,
-    smallest_significant_unpaired,
-    stratified_p,
-)
+from verifier.compare.attribution import Pairs, attribute_paired, holm, mcnemar_p
 from verifier.compare.statistics import (
     clopper_pearson,
     detectable_rate,
     exact_share,
     exposure,
     hazard,
-    hazard_ratio,
-    rule_of_three,
     share,
     wilson,
 )
@@ -70,15 +55,11 @@ def test_hazard_of_a_long_exposure_has_the_poisson_limits(count: int, low: float
 
 
 def test_one_sided_limits_put_the_whole_error_on_their_side() -> None:
-    # With no success in n trials the limits have a closed form: 1 - error^(1/n).
-    upper = clopper_pearson(0, 50, side="upper")
-    assert upper.low == 0.0
-    assert upper.high == pytest.approx(1 - 0.05 ** (1 / 50))
+    # With no failure in n trials the limit has a closed form: error^(1/n).
     lower = clopper_pearson(50, 50, side="lower")
     assert lower.low == pytest.approx(0.05 ** (1 / 50))
     assert lower.high == 1.0
     assert clopper_pearson(0, 50).high == pytest.approx(1 - 0.025 ** (1 / 50))
-    assert clopper_pearson(7, 50, side="upper").low == 0.0
     assert clopper_pearson(7, 50, side="lower").high == 1.0
 
 
@@ -103,7 +84,7 @@ def test_intervals_hold_the_estimate_and_swap_with_success_and_failure(
         assert 0 <= interval.low <= interval.high <= 1
         assert mirrored.low == pytest.approx(1 - interval.high, abs=1e-9)
         if trials:
-            assert interval.contains(successes / trials)
+            assert interval.low <= successes / trials <= interval.high
 
 
 @settings(deadline=None)
@@ -150,16 +131,6 @@ def test_share_and_hazard_have_no_value_when_nothing_was_counted() -> None:
     assert hazard(2, 500).rate == 0.004
 
 
-def test_rule_of_three_is_close_to_the_exact_limit() -> None:
-    # Hanley and Lippman-Hand (1983): none of 14 patients, upper limit 3/14 = 21%; none of 1,500, 1 in 500.
-    assert rule_of_three(14) == pytest.approx(0.214, abs=5e-4)
-    assert rule_of_three(1500) == pytest.approx(1 / 500)
-    assert rule_of_three(2) == 1.0
-    assert clopper_pearson(0, 1500, side="upper").high == pytest.approx(rule_of_three(1500), rel=5e-3)
-    with pytest.raises(ValueError, match="trial"):
-        rule_of_three(0)
-
-
 def test_the_differing_token_is_exposed_and_nothing_behind_it() -> None:
     assert exposure(256, None) == 256
     assert exposure(256, 0) == 1
@@ -178,36 +149,6 @@ def test_the_same_hazard_gives_different_shares_at_different_lengths() -> None:
     for rate, length in ((1.5, 3), (-0.1, 3), (0.5, -1)):
         with pytest.raises(ValueError, match="hazard"):
             exact_share(rate, length)
-
-
-def test_rate_ratio_agrees_with_the_published_incidence_rate_ratio() -> None:
-    # Breast cancer and fluoroscopy (Rothman and Greenland; Stata's `iri 41 15 28010 19017`).
-    ratio = hazard_ratio(hazard(41, 28010), hazard(15, 19017))
-    assert ratio.estimate == pytest.approx(1.855759, abs=1e-6)
-    assert ratio.interval.low == pytest.approx(1.005684, abs=1e-6)
-    assert ratio.interval.high == pytest.approx(3.6093, abs=1e-4)
-
-
-def test_ratio_without_reference_divergences_has_no_upper_limit() -> None:
-    ratio = hazard_ratio(hazard(9, 1000), hazard(0, 1000))
-    assert ratio.estimate is None
-    assert ratio.interval.low > 1
-    assert ratio.interval.high == math.inf
-    nothing = hazard_ratio(hazard(0, 1000), hazard(0, 1000))
-    assert (nothing.estimate, nothing.interval.low, nothing.interval.high) == (None, 0.0, math.inf)
-    assert hazard_ratio(hazard(0, 1000), hazard(4, 1000)).interval.low == 0.0
-    assert hazard_ratio(hazard(0, 0), hazard(4, 1000)).interval.high == math.inf
-
-
-@settings(deadline=None)
-@given(st.integers(1, 50), st.integers(1, 50), st.integers(100, 10_000), st.integers(100, 10_000))
-def test_turning_a_ratio_around_inverts_it(a: int, b: int, more: int, less: int) -> None:
-    there = hazard_ratio(hazard(a, more), hazard(b, less))
-    back = hazard_ratio(hazard(b, less), hazard(a, more))
-    assert there.estimate is not None
-    assert back.estimate == pytest.approx(1 / there.estimate)
-    assert back.interval.low == pytest.approx(1 / there.interval.high)
-    assert there.interval.contains(there.estimate)
 
 
 @pytest.mark.parametrize(
@@ -242,32 +183,6 @@ def test_negative_counts_of_prompts_are_refused() -> None:
             mcnemar_p(*counts)
 
 
-def test_fisher_agrees_with_published_examples() -> None:
-    # The lady tasting tea: three of four cups right, 17/70.
-    assert fisher_p(Margins(3, 4, 1, 4)) == pytest.approx(17 / 70)
-    # Fisher's criminal twins, as in R's fisher.test(Convictions, alternative = "less").
-    assert fisher_p(Margins(10, 13, 2, 17)) == pytest.approx(0.0004652, abs=5e-8)
-
-
-def test_stratified_test_agrees_with_published_example() -> None:
-    # Agresti (1990) 231: penicillin and rabbits; exact one-sided p = 0.020 in R's mantelhaen.test.
-    strata = [Margins(0, 6, 0, 5), Margins(3, 6, 0, 6), Margins(6, 6, 2, 6), Margins(5, 6, 6, 6), Margins(2, 2, 5, 5)]
-    assert stratified_p(strata) == pytest.approx(0.01997, abs=5e-6)
-
-
-@settings(deadline=None)
-@given(st.integers(1, 30), st.integers(1, 30), st.data())
-def test_fisher_falls_with_each_differing_answer(spec_total: int, ref_total: int, data: st.DataObject) -> None:
-    ref = data.draw(st.integers(0, ref_total))
-    values = [fisher_p(Margins(k, spec_total, ref, ref_total)) for k in range(spec_total + 1)]
-    assert all(0 < p <= 1 for p in values)
-    assert all(later <= earlier + 1e-12 for earlier, later in pairwise(values))
-    assert values[0] == pytest.approx(1.0)
-    smallest = smallest_significant_unpaired(spec_total, ref, ref_total)
-    expected = [k for k, p in enumerate(values) if p <= 0.05]
-    assert smallest == (expected[0] if expected else None)
-
-
 def test_holm_agrees_with_the_worked_example() -> None:
     # The example of the article on the Holm–Bonferroni method in Wikipedia; the same from R's p.adjust.
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.03, 0.06, 0.06, 0.02))
@@ -284,32 +199,24 @@ def test_holm_never_lowers_a_p_value_nor_changes_their_order(values: list[float]
     assert all(adjusted[i] <= adjusted[j] for i, j in pairwise(order))
 
 
-T04 = {
-    "S1": {"copy": Margins(0, 40, 0, 40), "open": Margins(13, 60, 11, 60)},
-    "S2": {"copy": Margins(9, 40, 0, 40), "open": Margins(15, 60, 11, 60)},
-}
-
-
 def test_t04_same_rate_as_the_reference_is_not_attributed() -> None:
-    result = attribute_unpaired(T04["S1"])
-    assert not result.significant
+    # 13 and 11 of 60 differ, none on the same prompt.
+    result = attribute_paired({"copy": Pairs(0, 0), "open": Pairs(13, 11)})
     assert result.decided_by == ()
     copy = result.categories[0]
-    assert (copy.category, copy.p, copy.testable) == ("copy", 1.0, False)
+    assert (copy.category, copy.p, copy.adjusted) == ("copy", 1.0, 1.0)
 
 
 def test_t04_copy_prompts_that_never_differ_alone_convict() -> None:
-    result = attribute_unpaired(T04["S2"])
-    assert result.significant
+    result = attribute_paired({"copy": Pairs(9, 0), "open": Pairs(15, 11)})
     assert result.decided_by[0] == "copy"
     by_name = {test.category: test for test in result.categories}
-    assert by_name["copy"].p == pytest.approx(math.comb(40, 9) / math.comb(80, 9))
+    assert by_name["copy"].p == pytest.approx(1 / 512)
     assert not by_name["open"].significant
-    assert result.method == "fisher"
 
 
 def test_copy_prompts_convict_in_the_paired_design_however_noisy_the_others() -> None:
-    result = attribute_paired({"copy": Pairs(9, 0, 0, 31), "open": Pairs(14, 14, 20, 12)})
+    result = attribute_paired({"copy": Pairs(9, 0), "open": Pairs(14, 14)})
     assert result.decided_by == ("copy",)
     # 1/512, times the three tests of the family.
     assert result.categories[0].adjusted == pytest.approx(3 / 512)
@@ -317,17 +224,16 @@ def test_copy_prompts_convict_in_the_paired_design_however_noisy_the_others() ->
 
 
 def test_a_noisy_reference_is_never_a_reason_to_blame() -> None:
-    assert not attribute_paired({"a": Pairs(10, 30), "b": Pairs(3, 9)}).significant
-    assert not attribute_unpaired({"a": Margins(10, 40, 30, 40)}).significant
+    assert not attribute_paired({"a": Pairs(10, 30), "b": Pairs(3, 9)}).decided_by
 
 
 def test_categories_of_one_prompt_cost_nothing() -> None:
     # Six of eight categories differ with speculation only. Each alone could not reach 5%, so only the pool is asked.
-    categories = {f"c{i}": Pairs(1, 0) for i in range(6)} | {"c6": Pairs(0, 0, 0, 1), "c7": Pairs(0, 0, 0, 1)}
+    categories = {f"c{i}": Pairs(1, 0) for i in range(6)} | {"c6": Pairs(0, 0), "c7": Pairs(0, 0)}
     result = attribute_paired(categories)
     assert result.pooled.adjusted == result.pooled.p == pytest.approx(1 / 64)
     assert result.decided_by == (None,)
-    assert not any(test.testable for test in result.categories)
+    assert {test.adjusted for test in result.categories} == {1.0}
 
 
 def test_one_category_is_one_test() -> None:
@@ -335,76 +241,37 @@ def test_one_category_is_one_test() -> None:
     assert result.pooled.adjusted == result.categories[0].adjusted == pytest.approx(1 / 32)
     assert result.categories[0].category == "only"
     assert result.pooled.category is None
-    assert result.significant
+    assert result.decided_by
 
 
 def test_nothing_asked_is_nothing_significant() -> None:
-    assert not attribute_paired({}).significant
+    assert not attribute_paired({}).decided_by
     assert attribute_paired({}).pooled.p == 1.0
-    assert not attribute_unpaired({}).significant
     with pytest.raises(ValueError, match="alpha"):
         attribute_paired({}, alpha=1.0)
 
 
-def test_pooling_compares_like_with_like() -> None:
-    # Each category differs alike on both sides; only the mix of prompts differs. Added up, it would look significant.
-    strata = {"easy": Margins(1, 10, 9, 90), "hard": Margins(72, 90, 8, 10)}
-    assert fisher_p(Margins(73, 100, 17, 100)) < 1e-6
-    assert attribute_unpaired(strata).pooled.p > 0.5
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60))
-def test_pairs_are_counted_by_who_differs(outcomes: list[tuple[bool, bool]]) -> None:
-    pairs = count_pairs([ref for ref, _ in outcomes], [spec for _, spec in outcomes])
-    assert pairs.spec_only == outcomes.count((False, True))
-    assert pairs.ref_only == outcomes.count((True, False))
-    assert pairs.both == outcomes.count((True, True))
-    assert pairs.total == len(outcomes)
-
-
-def test_pairs_of_unequal_length_are_refused() -> None:
-    with pytest.raises(ValueError, match="argument"):
-        count_pairs([True], [True, False])
-
-
 def test_five_prompts_convict_a_silent_reference_and_four_do_not() -> None:
-    assert smallest_significant(0) == 5
     assert mcnemar_p(5, 0) == pytest.approx(1 / 32)
     assert mcnemar_p(4, 0) > 0.05
-    assert smallest_significant(0, alpha=0.01) == 7
     # Sign test tables: at most 3 of 13 against for 5% one-sided.
-    assert smallest_significant(3) == 10
-
-
-@settings(deadline=None)
-@given(st.integers(0, 200), st.sampled_from([0.001, 0.01, 0.05, 0.2, 0.6]))
-def test_smallest_significant_is_the_first_one(ref_only: int, alpha: float) -> None:
-    found = smallest_significant(ref_only, alpha)
-    assert mcnemar_p(found, ref_only) <= alpha < mcnemar_p(found - 1, ref_only)
+    assert mcnemar_p(10, 3) <= 0.05 < mcnemar_p(9, 3)
+    assert attribute_paired({"a": Pairs(5, 0)}).decided_by
+    assert not attribute_paired({"a": Pairs(4, 0)}).decided_by
 
 
 def test_detectable_rate_has_its_closed_form() -> None:
     assert detectable_rate(8) == pytest.approx(1 - 0.05 ** (1 / 8))
     assert detectable_rate(100, power=0.8) == pytest.approx(1 - 0.2 ** (1 / 100))
-    assert detectable_rate(3, 3, 0.5) == pytest.approx(0.5 ** (1 / 3))
-    assert detectable_rate(4, 5) is None
     assert detectable_rate(0) is None
-    for trials, needed in ((-1, 1), (5, 0)):
-        with pytest.raises(ValueError, match="needed"):
-            detectable_rate(trials, needed)
+    with pytest.raises(ValueError, match="negative"):
+        detectable_rate(-1)
+    with pytest.raises(ValueError, match="power"):
+        detectable_rate(5, 1.0)
 
 
-def test_a_run_of_four_prompts_could_not_have_convicted_anyone() -> None:
-    small = sensitivity(4, 512)
-    assert small.needed is None
-    assert small.excess_rate is None
-    assert small.answer_rate == pytest.approx(1 - 0.05 ** (1 / 4))
-    eight = sensitivity(8, 8 * 128)
-    assert eight.needed == 5
-    assert eight.token_rate == pytest.approx(1 - 0.05 ** (1 / 1024))
-    assert eight.excess_rate == detectable_rate(8, 5)
-    assert sensitivity(24, 6144, ref_only=3).needed == 10
-    assert sensitivity(13, 6144, ref_only=3).needed == 10
-    assert sensitivity(12, 6144, ref_only=3).needed is None
-    assert sensitivity(0, 0).answer_rate is None
+@given(st.integers(1, 10**9))
+def test_a_rate_that_is_detectable_shows_with_the_power_asked_for(trials: int) -> None:
+    rate = detectable_rate(trials)
+    assert rate is not None
+    assert math.expm1(trials * math.log1p(-rate)) == pytest.approx(-0.95)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from verifier.compare.self_consistency import surplus_of
 from verifier.compare.structure import (
     Counts,
     FinishDifference,
@@ -20,7 +22,6 @@ from verifier.compare.structure import (
     reasoning,
     side,
     structure,
-    surplus_of,
     tool_calls,
 )
 from verifier.records import Arm, Completion, Finish
@@ -44,26 +45,22 @@ def ref(text: str = "", ids: tuple[int, ...] | None = None, **rest: Any) -> Comp
 
 
 def test_t07_a_ids_behind_a_stop_string_are_surplus_though_the_text_is_exact() -> None:
-    found = structure(
-        ref("go ", (5, 6), finish="stop"), answer("go ", (5, 6, 7, 8), finish="stop"), stop_strings=("END",)
-    )
-    assert found.surplus == (Surplus("spec", start=2, count=2, after="stop-string"),)
+    found = structure(ref("go ", (5, 6), finish="stop"), answer("go ", (5, 6, 7, 8), finish="stop"))
+    assert found.surplus == (Surplus("spec", count=2),)
     assert found.finish is None
     assert found.same_ids_before
     assert found.only_the_end_differs
 
 
 def test_t07_b_ids_behind_a_stop_id_are_surplus_and_no_divergence() -> None:
-    found = structure(
-        ref("", (10, 11, 99), finish="stop"), answer("", (10, 11, 99, 20, 21), finish="length"), end_ids=(99,)
-    )
-    assert found.surplus == (Surplus("spec", start=3, count=2, after="stop-id"),)
+    found = structure(ref("", (10, 11, 99), finish="stop"), answer("", (10, 11, 99, 20, 21), finish="length"))
+    assert found.surplus == (Surplus("spec", count=2),)
     assert found.finish == FinishDifference("stop", "length")
     assert found.only_the_end_differs
 
 
 def test_equal_answers_have_no_difference() -> None:
-    found = structure(ref("a", (1, 2)), answer("a", (1, 2)), end_ids=(2,))
+    found = structure(ref("a", (1, 2)), answer("a", (1, 2)))
     assert (found.surplus, found.finish, found.broken, found.ref_broken) == ((), None, (), ())
     assert found.same_ids_before
     assert not found.only_the_end_differs
@@ -79,7 +76,7 @@ def test_a_divergence_is_not_the_end_only() -> None:
 
 def test_going_on_where_the_reference_ended_is_surplus_on_the_speculative_side_only() -> None:
     found = structure(ref("a", (1, 2)), answer("a b", (1, 2, 3), finish="length"))
-    assert found.surplus == (Surplus("spec", 2, 1, "reference-end"),)
+    assert found.surplus == (Surplus("spec", 1),)
     shorter = structure(ref("a b", (1, 2, 3), finish="length"), answer("a", (1, 2)))
     assert shorter.surplus == ()
     assert shorter.only_the_end_differs
@@ -91,31 +88,27 @@ def test_an_answer_cut_by_max_tokens_is_not_an_end() -> None:
 
 
 def test_surplus_of_the_reference_is_the_references() -> None:
-    found = structure(ref("go", (5, 9, 7), finish="stop"), answer("go", (5, 9), finish="stop"), end_ids=(9,))
-    assert found.surplus == (Surplus("ref", 2, 1, "stop-id"),)
+    found = structure(ref("go", (5, 9, 7), finish="stop"), answer("go", (5, 9), finish="stop"))
+    assert found.surplus == (Surplus("ref", 1),)
 
 
-def test_ids_behind_an_end_id_that_was_to_be_ignored_are_no_surplus() -> None:
-    found = structure(ref("x", (1, 9, 2)), answer("x", (1, 9, 2)), end_ids=(9,), ignore_eos=True)
-    assert found.surplus == ()
-    assert len(structure(ref("x", (1, 9, 2)), answer("x", (1, 9, 2)), end_ids=(9,)).surplus) == 2
+def test_what_the_adapter_counted_is_surplus_of_its_side() -> None:
+    found = structure(ref("x", (1, 2, 3, 4), surplus=1), answer("x", (1, 2, 3, 4), surplus=3))
+    assert found.surplus == (Surplus("ref", 1), Surplus("spec", 3))
 
 
 def test_what_the_adapter_counted_stands_when_it_is_more() -> None:
-    assert surplus_of(answer("x", (1, 2, 3, 4), surplus=3), ()) == Surplus("spec", 1, 3, "counted")
-    assert surplus_of(answer("x", (1, 9, 3, 4), surplus=1), (9,)) == Surplus("spec", 2, 2, "stop-id")
-    assert surplus_of(answer("x"), (9,)) is None
+    assert surplus_of(answer("x", (1, 2, 3, 4), surplus=3), ()) == 3
+    assert surplus_of(answer("x", (1, 9, 3, 4), surplus=1), (9,)) == 2
+    assert surplus_of(answer("x"), (9,)) == 0
 
 
 @given(st.lists(st.integers(0, 5), max_size=12), st.sets(st.integers(0, 5)))
 def test_surplus_is_everything_behind_the_first_end_id(ids: list[int], ends: set[int]) -> None:
     found = surplus_of(answer("x", tuple(ids)), ends)
-    kept = ids if found is None else ids[: found.start]
-    assert sum(token in ends for token in kept) <= 1
+    kept = ids[: len(ids) - found]
     assert not any(token in ends for token in kept[:-1])
-    if found:
-        assert found.start + found.count == len(ids)
-        assert kept[-1] in ends
+    assert not found or kept[-1] in ends
 
 
 @pytest.mark.parametrize(
@@ -166,7 +159,8 @@ def test_valid_json_is_found_with_its_range(text: str, start: int, end: int) -> 
 @pytest.mark.parametrize(
     ("text", "stopped_at", "problem"),
     [
-        ('{"a": 1,}', 8, "expecting"),
+        # Python 3.13 words this one better, and points at the comma.
+        ('{"a": 1,}', *((7, "trailing comma") if sys.version_info >= (3, 13) else (8, "expecting"))),
         ('{"a": 1 "b": 2}', 8, "expecting ','"),
         ('{"a": 1} and', 9, "text after"),
         ('{"a": NaN}', 6, "NaN"),

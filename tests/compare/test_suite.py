@@ -92,7 +92,7 @@ def late(ref: str, spec: str) -> tuple[Comparison, Completion, Completion]:
 def test_blame_is_told_with_its_causes() -> None:
     counted = tally(EXACT, WRONG, comparison("diverged", "degeneration", "speculation"), WRONG, ROUNDED)
     assert counted.summary().sentence == (
-        "3 answers of 5 differ by speculation's fault (2 wrong-token, 1 degeneration): "
+        "3 answers of 5 differ because of speculation (2 wrong-token, 1 degeneration): "
         "the reference would not have given them."
     )
 
@@ -101,7 +101,7 @@ def test_a_blame_that_leaves_every_text_as_it_is_says_so() -> None:
     counted = tally(EXACT)
     counted.add(*late("go ", "go "))
     assert counted.summary().sentence == (
-        "1 answer of 2 differs by speculation's fault (1 stop-handling): "
+        "1 answer of 2 differs because of speculation (1 stop-handling): "
         "their texts are the reference's, but not their tokens or how they end."
     )
     counted.add(*late("go ", "go END"))

@@ -13,49 +13,12 @@ from verifier.compare.tolerance import (
     floor_of,
     gap_change,
     measured,
-    step_at,
-    weigh_gap,
 )
 from verifier.records import Fingerprint, TokenLogprob
 
 BF16 = Fingerprint("sglang", dtype="bfloat16", quantization=None)
 F32 = Fingerprint("vllm", dtype="torch.float32", quantization=None)
 Q4 = Fingerprint("llama.cpp", quantization="Q4_K - Medium")
-
-
-@pytest.mark.parametrize(
-    ("gap", "logit", "expected"),
-    [
-        (0.25, 41.0, ("near-tie", "high")),
-        (0.25, 6.0, ("suspect", "high")),
-        (0.25, None, ("near-tie", "low")),
-    ],
-    ids=["a-one-step", "b-eight-steps", "c-magnitude-unknown"],
-)
-def test_t02_one_gap_has_three_meanings(gap: float, logit: float | None, expected: tuple[str, str]) -> None:
-    assert weigh_gap(gap, "bfloat16", logit) == expected
-
-
-@pytest.mark.parametrize(
-    ("magnitude", "dtype", "step"),
-    [
-        (16.0, "bfloat16", 0.125),
-        (31.9, "bfloat16", 0.125),
-        (32.0, "bfloat16", 0.25),
-        (-41.0, "bfloat16", 0.25),
-        (4.0, "bfloat16", 0.03125),
-        (7.9, "bfloat16", 0.03125),
-        (41.0, "float16", 0.03125),
-    ],
-)
-def test_steps_are_those_of_the_formats(magnitude: float, dtype: str, step: float) -> None:
-    assert step_at(magnitude, dtype) == step
-
-
-@pytest.mark.parametrize(("magnitude", "dtype"), [(0.0, "bfloat16"), (float("inf"), "bfloat16"), (1.0, "int4")])
-def test_what_has_no_step_is_refused(magnitude: float, dtype: str) -> None:
-    with pytest.raises(ValueError, match="step"):
-        step_at(magnitude, dtype)
 
 
 def test_floors_follow_the_dtype_and_say_where_they_come_from() -> None:

@@ -28,14 +28,14 @@ def completion(arm: Arm, tokens: list[str], *, finish: Finish = "eos", text: str
     )
 
 
-def case(ref: Completion, spec: Completion, *, stop: tuple[str, ...] = (), **known: Any) -> Case:
+def case(ref: Completion, spec: Completion, **known: Any) -> Case:
     alignment = align(Answer(ref.text, ref.ids), Answer(spec.text, spec.ids))
     return Case(
         prompt=Prompt("p", text="Say it."),
         ref=ref,
         spec=spec,
         alignment=alignment,
-        structure=structure(ref, spec, end_ids={VOCABULARY.get("<eos>", -1)}, stop_strings=stop),
+        structure=structure(ref, spec),
         tolerance=TOLERANCE,
         signs=degeneration(ref, spec, prompt_text="Say it.") if ref != spec else (),
         **known,
@@ -90,7 +90,7 @@ def test_t06_lost_pieces_are_wrong_tokens_however_soon_the_texts_agree_again() -
 def test_t07a_surplus_ids_after_a_stop_string_are_stop_handling() -> None:
     ref = completion("ref", ["go", " "], finish="stop")
     spec = completion("spec", ["go", " ", "EN", "D"], finish="stop", text="go ")
-    ruling = decide(case(ref, spec, stop=("END",)))
+    ruling = decide(case(ref, spec))
     assert (ruling.cause, ruling.fault, ruling.rule) == ("stop-handling", "speculation", "stop-handling")
     assert ruling.cls == "near-lossless"
     assert ruling.reason.startswith("The speculative answer has 2 tokens after its end;")
@@ -100,7 +100,7 @@ def test_t07a_surplus_ids_after_a_stop_string_are_stop_handling() -> None:
 def test_a_token_after_the_end_that_shows_in_the_text_is_a_divergence() -> None:
     ref = completion("ref", ["go", " "], finish="stop")
     spec = completion("spec", ["go", " ", "END"], finish="length", text="go END")
-    ruling = decide(case(ref, spec, stop=("END",)))
+    ruling = decide(case(ref, spec))
     assert (ruling.cls, ruling.cause, ruling.fault) == ("diverged", "stop-handling", "speculation")
     assert "texts" not in ruling.reason
 
@@ -188,7 +188,7 @@ def test_a_token_that_the_reference_prefers_by_prefill_is_not_called_a_tie() -> 
     ruling = decide(replace(near_tie(), splits=(preferred,)))
     assert ruling.cause == "rounding"
     assert "tie" not in ruling.reason.replace("rounding", "")
-    assert "prefers when it is asked again" in ruling.reason
+    assert "prefers when re-scored" in ruling.reason
 
 
 def test_rounding_that_never_comes_back_is_diverged_but_not_speculations_fault() -> None:
@@ -352,3 +352,13 @@ def test_an_unscored_rest_is_open_unless_it_is_equal() -> None:
     assert ruled(case(ref, spec, splits=(at,), scored="first"))[1:] == ("undetermined", "undetermined")
     assert "nothing after it was scored" in decide(case(ref, spec, splits=(at,), scored="first")).reason
     assert ruled(case(ref, spec, splits=(at,), scored="all"))[1:] == ("rounding", "none")
+
+
+def test_an_open_answer_says_what_changed_in_its_text() -> None:
+    def reason(ref: str, spec: str) -> str:
+        sides = completion("ref", ["a"], text=ref), completion("spec", ["b"], text=spec)
+        return decide(case(*(msgspec.structs.replace(side, ids=None) for side in sides))).reason
+
+    said = "The harbour closed early because of fog, and 22 ships waited outside until the evening tide came in."
+    assert reason(said, said.replace("22", "24")).endswith("more than a small local change: a number at character 45.")
+    assert "a small local change, after which" in reason(said, said.replace("early", "soon"))

@@ -17,11 +17,11 @@ from click.testing import CliRunner
 from verifier.cli import cli
 from verifier.demo import demo_models, methods
 from verifier.errors import LosslessError
+from verifier.records.matrix_result import Matrix, Outcome, Row
 from verifier.reports.matrix_page import write_page
-from verifier.runner.invocation import made_by
-from verifier.runner.invocation import words as command_words
-from verifier.runner.matrix import Matrix, Outcome, Row
 from verifier.servers.process.launch import free_port
+from verifier.store.commands import made_by
+from verifier.store.commands import words as command_words
 from verifier.store.run_file import Run
 
 # Whoever started the tests in the background may have had SIGINT ignored, which children inherit.

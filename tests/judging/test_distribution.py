@@ -59,7 +59,7 @@ def test_what_is_not_listed_may_lie_between_the_likeliest_and_a_token_that_was_a
     assert seen is not None
     assert (seen.split.gap, seen.split.at_least) == (1.0, True)
     biased = structs.replace(RENDERED, bias={50: 9.0})
-    told = seen.under(Prompt("p", text="x", parameters=Parameters(logit_bias={"50": 9.0})), biased, ())
+    told = seen.under_parameters(Prompt("p", text="x", parameters=Parameters(logit_bias={"50": 9.0})), biased, ())
     assert told is not None
     assert (told.gap, told.at_least) == (1.5, True)
 
@@ -73,8 +73,8 @@ def test_only_the_plain_model_tells_by_its_preference() -> None:
 def test_what_is_shaped_already_is_taken_as_it_is() -> None:
     """Token 1 was said before: the plain model's preference for it shrinks by its penalty."""
     plain, shaped = view(2, 1), view(2, 1, shaped=True)
-    assert shaped.under(PENALISED, RENDERED, (1,)) == shaped.split
-    told = plain.under(PENALISED, RENDERED, (1,))
+    assert shaped.under_parameters(PENALISED, RENDERED, (1,)) == shaped.split
+    told = plain.under_parameters(PENALISED, RENDERED, (1,))
     assert told is not None
     assert told.gap == pytest.approx(0.5)
-    assert plain.under(Prompt("p", text="x"), RENDERED, (1,)) == plain.split
+    assert plain.under_parameters(Prompt("p", text="x"), RENDERED, (1,)) == plain.split

@@ -18,11 +18,11 @@ from verifier.errors import LosslessError
 from verifier.records import Invocation
 from verifier.redaction import is_secret_name, without_secrets
 from verifier.reports.reproduce import shell_line
-from verifier.runner import invocation as invocations
 from verifier.runner import managed, session
-from verifier.runner.invocation import TAKES, UNREPEATED, Command, note, of_settings, words
+from verifier.runner.invocation import TAKES, Command, of_settings
 from verifier.runner.settings import Settings
 from verifier.servers.process.launch import Process
+from verifier.store.commands import UNREPEATED, invocation, long_name, note, words
 
 COMMANDS: dict[Command, click.Command] = {
     "check": check.command,
@@ -137,7 +137,7 @@ def test_what_is_typed_and_what_settings_say_is_the_same_command(settings: Setti
 
 @given(st.lists(anything, max_size=3))
 def test_a_shell_splits_a_command_into_its_words(values: list[str]) -> None:
-    step = invocations.invocation("check", {"prompts": tuple(values)})
+    step = invocation("check", {"prompts": tuple(values)})
     line = shell_line(step)
     assert "\n" not in line
     if all(value.isascii() and value.isprintable() for value in values):
@@ -157,7 +157,7 @@ def test_options_that_are_not_repeated_are_named_and_change_nothing() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_a_setting_or_stored_by_itself(name: Command) -> None:
     """Fails for a new option or setting that nobody thought of here."""
-    settings = {option for each in TAKES[name] for option in FOLDED.get(each, {invocations.long_name(each)})}
+    settings = {option for each in TAKES[name] for option in FOLDED.get(each, {long_name(each)})}
     assert long_names(COMMANDS[name]) == settings | BESIDE[name] | (UNREPEATED & long_names(COMMANDS[name]))
 
 
@@ -243,7 +243,7 @@ def test_no_secret_of_a_command_is_stored_or_printed(command: str) -> None:
     command = command.replace("SECRET", SECRET.replace("-", "") if "gh" in command or "hf_" in command else SECRET)
     for shown in (
         without_secrets(command),
-        shell_line(invocations.invocation("check", {"ref-cmd": command, "spec": ":1"})),
+        shell_line(invocation("check", {"ref-cmd": command, "spec": ":1"})),
         managed.Source(command=command).mark,
     ):
         assert "secret_9Z" not in shown
@@ -322,11 +322,11 @@ def test_a_key_is_named_and_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_secrets_that_were_left_out_are_mentioned() -> None:
-    step = invocations.invocation("check", {"ref-cmd": "engine --api-key x --port {port}"})
+    step = invocation("check", {"ref-cmd": "engine --api-key x --port {port}"})
     assert "put them back in place of each …" in note([step])
-    assert note([invocations.invocation("check", {"spec": ":1"})]) == ""
+    assert note([invocation("check", {"spec": ":1"})]) == ""
 
 
 def test_names_that_no_encoding_has_are_stored_all_the_same() -> None:
-    step = invocations.invocation("check", {"prompts": (Path("caf\udce9.jsonl"),), "tolerance": float("inf")})
+    step = invocation("check", {"prompts": (Path("caf\udce9.jsonl"),), "tolerance": float("inf")})
     assert step == Invocation("check", {"prompts": ["caf\\udce9.jsonl"], "tolerance": "inf"})

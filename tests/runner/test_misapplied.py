@@ -194,7 +194,7 @@ def test_an_answer_that_goes_on_behind_its_end_under_a_parameter(checked: Any, e
 def test_the_packaged_pairs_are_pairs() -> None:
     every = list(Selection(["parameters"]))
     pairs = Pairs.of(every)
-    found = {prompt.id: pairs.without(prompt) for prompt in every}
+    found = {prompt.id: next(pairs.partners(prompt), None) for prompt in every}
     assert sum(partner is not None for partner in found.values()) > 30
     for prompt_id, partner in found.items():
         if partner is not None:
@@ -221,12 +221,29 @@ def test_who_answers_as_without_a_parameter_is_seen(tmp_path: Path) -> None:
             assert not pairs.ignored(store, pair[1])
 
 
+def test_a_prompt_that_was_left_out_is_no_partner(tmp_path: Path) -> None:
+    given = {"with": Parameters(min_tokens=4), "refused": Parameters(), "without": Parameters()}
+    every = [Prompt(name, text="x", tags=("pair:a",), parameters=given[name]) for name in given]
+    header = Header(SCHEMA_VERSION, "t", "2026-11-30T09:00:00Z", "check", "s", "d", {})
+    with Store(tmp_path / "run.jsonl", header) as store:
+        for prompt in every:
+            store.append(Rendering(prompt.id, prompt.digest, ids=(5,), prompt=prompt))
+        answers: list[tuple[str, Arm, int]] = [
+            ("with", "ref", 1), ("with", "spec", 2), ("refused", "ref", 1),
+            ("without", "ref", 1), ("without", "spec", 1),
+        ]  # fmt: skip
+        for prompt_id, arm, token in answers:
+            store.append(Completion(prompt_id, arm, 0, "d", str(token), "length", ids=(token,)))
+        assert Pairs.of(every).misapplied(store, every[0]) == ("min_tokens",)
+        assert Pairs.of(every[:2]).misapplied(store, every[0]) == ()
+
+
 def test_prompts_that_differ_in_more_than_one_added_parameter_are_no_pair() -> None:
     def prompt(name: str, text: str = "x", **parameters: Any) -> Prompt:
         return Prompt(name, text=text, tags=("pair:a",), parameters=Parameters(**parameters))
 
     def partner(one: Prompt, other: Prompt) -> Any:
-        found = Pairs.of([one, other]).without(one)
+        found = next(Pairs.of([one, other]).partners(one), None)
         return found and (found[0].id, found[1])
 
     assert partner(prompt("with", min_tokens=4), prompt("without")) == ("without", ("min_tokens",))

@@ -12,8 +12,8 @@ import pytest
 from tests.helpers.mock_servers import MockServer, Wrong
 from verifier.cli import run
 from verifier.records import SCHEMA_VERSION, Completion, Failure, Header, Prompt, Rendering
-from verifier.runner.refused import refused, unrenderable
 from verifier.servers.parameters import REFUSED
+from verifier.store.refused import refused, unrenderable
 from verifier.store.run_file import Run, Store
 
 SPEC: dict[str, Any] = {"speculative": True, "options": {"takes-bias": True}}

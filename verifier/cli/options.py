@@ -129,7 +129,7 @@ def given(context: click.Context) -> frozenset[str]:
 
 def invoked(context: click.Context) -> Invocation:
     """The command of a context with the options that were set, wherever they were set. Secrets are taken out."""
-    from verifier.runner.invocation import invocation
+    from verifier.store.commands import invocation
 
     arguments: list[Any] = []
     options: dict[str, Any] = {}

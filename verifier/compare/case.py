@@ -9,7 +9,19 @@ from verifier.compare.degeneration import Sign
 from verifier.compare.parts import same_parts
 from verifier.compare.self_consistency import Contradiction, length_of
 from verifier.compare.structure import Structure
-from verifier.records import Alignment, Cause, Class, Completion, Fault, Prompt, Scored, Split, Tolerance
+from verifier.records import (
+    Alignment,
+    Arm,
+    Cause,
+    Class,
+    Completion,
+    Failure,
+    Fault,
+    Prompt,
+    Scored,
+    Split,
+    Tolerance,
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,8 @@ class Case:
     the speculative server. Known where the run holds the same prompt without them."""
     ignored: bool = False
     """The speculative answer is the one that both servers give without some of the parameters; known likewise."""
+    miscounts: tuple[str, ...] = ()
+    """What is wrong with the token counts of the speculative answer alone, as sentences."""
 
     @property
     def same_ids(self) -> bool | None:
@@ -81,6 +95,16 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Unanswered:
+    """A prompt on which nothing can be said, because the server of ``arm`` gave no answer."""
+
+    prompt: Prompt
+    arm: Arm
+    failure: Failure | None = None
+    """Why, if that is stored."""
+
+
+@dataclass(frozen=True)
 class Ruling:
     """What a rule decided, and why, in one sentence for people."""
 
@@ -99,16 +123,6 @@ def same_answer(a: Completion, b: Completion) -> bool:
     if a.ids is not None and b.ids is not None and a.ids != b.ids:
         return False
     return a.text == b.text and a.finish == b.finish and same_parts(a, b)
-
-
-def first_difference(one: Completion, other: Completion) -> int | None:
-    """The first token at which two answers differ; 0 where only texts can be compared, ``None`` where they agree."""
-    if one.ids is None or other.ids is None:
-        return None if one.text == other.text else 0
-    if one.ids == other.ids:
-        return None
-    pairs = enumerate(zip(one.ids, other.ids, strict=False))
-    return next((index for index, (a, b) in pairs if a != b), min(len(one.ids), len(other.ids)))
 
 
 def ended(answer: Completion, limit: int | None) -> str:

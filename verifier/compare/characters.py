@@ -15,6 +15,7 @@ import numpy as np
 import regex
 
 from verifier.compare.anchors import Units
+from verifier.compare.divergence import common_prefix
 from verifier.compare.sequences import Edit, diff_units
 from verifier.records import Position
 
@@ -64,26 +65,6 @@ def cluster_units(ref: list[str], spec: list[str]) -> tuple[Units, Units]:
         np.fromiter(map(rank.__getitem__, ref), np.int64, len(ref)),
         np.fromiter(map(rank.__getitem__, spec), np.int64, len(spec)),
     )
-
-
-def common_prefix(ref: str, spec: str) -> int:
-    """Code points that the texts have in common at the start."""
-    low, high = 0, min(len(ref), len(spec))
-    if ref[:high] == spec[:high]:
-        return high
-    # Halving leaves the comparing to memcmp.
-    while high - low > 1:
-        middle = (low + high) // 2
-        if ref[low:middle] == spec[low:middle]:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def common_suffix(ref: str, spec: str) -> int:
-    """Code points that the texts have in common at the end."""
-    return common_prefix(ref[::-1], spec[::-1])
 
 
 def first_difference(ref: str, spec: str) -> Position | None:

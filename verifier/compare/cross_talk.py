@@ -6,8 +6,9 @@ A server that mixes up requests gives one prompt the answer of another. The toke
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 
+from verifier.compare.divergence import common_prefix
 from verifier.records import Completion
 
 FEWEST_TOKENS = 16
@@ -47,7 +48,7 @@ class Neighbours:
         return ""
 
 
-def _units(answer: Completion) -> Sequence[Hashable]:
+def _units(answer: Completion) -> str | tuple[int, ...]:
     return answer.text if answer.ids is None else answer.ids
 
 
@@ -61,5 +62,5 @@ def _is_same(spec: Completion, other: Completion) -> bool:
     if (spec.ids is None) != (other.ids is None):
         return False
     a, b = _units(spec), _units(other)
-    common = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    common = common_prefix(a, b)
     return _beginning(spec) == _beginning(other) and common >= SHARE * min(len(a), len(b))

@@ -9,7 +9,7 @@ little, because the evidence at the split judges the same tokens; a false sign b
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Literal
 
@@ -17,7 +17,7 @@ import regex
 from msgspec import Struct
 
 from verifier.compare.cycles import WORD, Cycle, cycles, word_ids
-from verifier.compare.special_pieces import Piece, unexpected
+from verifier.compare.special_pieces import unexpected
 from verifier.records import Completion
 
 FEWEST_REPEATS = 4
@@ -74,14 +74,10 @@ def degeneration(
     spec: Completion,
     *,
     prompt_text: str = "",
-    special_ids: Collection[int] = (),
-    special_pieces: Collection[str] | None = None,
 ) -> tuple[Sign, ...]:
     """Signs of breakdown in the speculative answer alone, in order of appearance within each kind.
 
-    ``special_ids`` are ids that an answer has no business to contain before its end. Leave out those that
-    give an answer its structure, such as ``<think>`` or ``<tool_call>``. ``prompt_text`` excuses scripts and
-    pieces it holds. Linear in the lengths of the answers. Raises nothing.
+    ``prompt_text`` excuses scripts and pieces it holds. Linear in the lengths of the answers. Raises nothing.
 
     A sign is a fact about the text and no verdict: a base model that took the other side of an exact tie has been seen
     to loop on the speculative side only, every token of the loop being the reference's own choice. Where the whole
@@ -89,7 +85,7 @@ def degeneration(
     """
     return (
         *loops(ref, spec),
-        *special_tokens(ref, spec, prompt_text, special_ids, special_pieces),
+        *special_tokens(ref, spec, prompt_text),
         *foreign_scripts(ref.text, spec.text, prompt_text),
         *cut_sentence(ref, spec),
     )
@@ -166,39 +162,19 @@ def special_tokens(
     ref: Completion,
     spec: Completion,
     prompt_text: str = "",
-    special_ids: Collection[int] = (),
-    special_pieces: Collection[str] | None = None,
 ) -> tuple[Sign, ...]:
-    """Special ids before the end, and special tokens spelled out in the text, that reference and prompt lack.
-
-    The first place of each is given. One special id at the very end is the end token. ``special_pieces`` are looked for
-    instead of all that has the form of a special token.
-    """
-    signs = []
-    special = frozenset(special_ids)
-    excused = special.intersection(_body(ref, special))
-    seen: set[int] = set()
-    for index, token in enumerate(_body(spec, special)):
-        if token in special and token not in excused and token not in seen:
-            seen.add(token)
-            signs.append(Sign("special-token", index, index + 1, "token", detail=f"id {token} in the body"))
-    if special_pieces is None:
-        found = unexpected(spec.text, ref.text, prompt_text)
-    else:
-        listed = (Piece(piece, spec.text.find(piece), "angle", ambiguous=False) for piece in special_pieces)
-        found = tuple(one for one in listed if one.start >= 0 and one.text not in ref.text + "\n" + prompt_text)
-    for piece in found:
-        detail = f"{piece.text} in the text"
-        signs.append(Sign("special-token", piece.start, piece.end, "char", detail=detail, ambiguous=piece.ambiguous))
-    return tuple(signs)
-
-
-def _body(completion: Completion, special: frozenset[int]) -> Sequence[int]:
-    ids = completion.ids or ()
-    end = len(ids) - completion.surplus
-    if end > 0 and ids[end - 1] in special:
-        end -= 1
-    return ids[:end]
+    """Special tokens spelled out in the text that reference and prompt lack. The first place of each is given."""
+    return tuple(
+        Sign(
+            "special-token",
+            piece.start,
+            piece.end,
+            "char",
+            detail=f"{piece.text} in the text",
+            ambiguous=piece.ambiguous,
+        )
+        for piece in unexpected(spec.text, ref.text, prompt_text)
+    )
 
 
 _SCRIPTS = (

@@ -183,7 +183,7 @@ class Drafting:
             return 0.0
         return min(1.0, (self.server.accepted + (self.server.verify_steps or 0)) / self._decoded)
 
-    def told(self, *, by_name: bool) -> str:
+    def verified_in_words(self, *, by_name: bool) -> str:
         """For how many answers drafts are proven, as words after "drafts were verified"; ``by_name`` calls them answers
         and not "them"."""
         if not self.by_answer:

@@ -1,7 +1,7 @@
 """Whether two servers can be compared: their fingerprints side by side, and one server's before and after a run.
 
-A field that either side does not tell is neither equal nor different: it is passed over here, and the adapter has said
-that it is unknown. A field that is known to be absent differs from one that is known to be there.
+A field that either side does not report is neither equal nor different: it is passed over here, and the adapter has
+said that it is unknown. A field that is known to be absent differs from one that is known to be there.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def _both(old: Any, new: Any) -> str:
         return f"{show(old)}, then {show(new)}"
     details = [(name, old.settings.get(name), new.settings.get(name)) for name in {**old.settings, **new.settings}]
     details.insert(0, ("draft model", old.draft_model, new.draft_model))
-    told = (f"{name} {show(one)}, then {show(other)}" for name, one, other in details if one != other)
-    return f"{old.method} with {', '.join(told)}"
+    changes = (f"{name} {show(one)}, then {show(other)}" for name, one, other in details if one != other)
+    return f"{old.method} with {', '.join(changes)}"
 
 
 def differs(name: str, ref: Any, spec: Any) -> bool:
@@ -129,7 +129,7 @@ def differs(name: str, ref: Any, spec: Any) -> bool:
     if name in {"dtype", "kv_dtype"}:
         return _other_dtype(ref, spec)
     if isinstance(ref, SpeculationSettings) and isinstance(spec, SpeculationSettings):
-        # Some answers only tell that a server speculates, not how.
+        # Some answers only show that a server speculates, not how.
         return "unknown" not in {ref.method, spec.method} and _other_speculation(ref, spec)
     return True
 
@@ -138,7 +138,7 @@ def _other_speculation(ref: SpeculationSettings, spec: SpeculationSettings) -> b
     """llama.cpp's metrics show the width of drafts only after the first one: a width that appears is no change."""
     if WIDTH in ref.settings and WIDTH in spec.settings:
         return True
-    one, other = ({name: value for name, value in told.settings.items() if name != WIDTH} for told in (ref, spec))
+    one, other = ({name: value for name, value in side.settings.items() if name != WIDTH} for side in (ref, spec))
     return (ref.method, ref.draft_model, one) != (spec.method, spec.draft_model, other)
 
 
@@ -212,17 +212,35 @@ def deterministic_but_different(ref: Fingerprint, spec: Fingerprint, differing: 
     return [Finding("deterministic-but-different", message)]
 
 
-def show(value: Any) -> str:
-    """A field's value for a sentence."""
+def in_words(value: object) -> str | None:
+    """A field's value for a table; ``None`` where the server did not report it."""
     if value is UNSET:
-        return "unknown"
+        return None
     if value is None:
         return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, SpeculationSettings):
+        settings = ", ".join(f"{name}={setting}" for name, setting in value.settings.items())
+        return "; ".join(filter(None, (value.method, value.draft_model, settings)))
+    return str(value)
+
+
+def show(value: object) -> str:
+    """A field's value within a sentence."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, SpeculationSettings):
         return value.method
-    return f"{value:,}" if isinstance(value, int) else repr(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "unknown" if value is UNSET else "none" if value is None else repr(value)
+
+
+def method_of(fingerprint: Fingerprint | None) -> str | None:
+    """How a server says that it speculates; ``None`` where it does not, or does not say."""
+    speculation = fingerprint.speculation if fingerprint is not None else None
+    return speculation.method if isinstance(speculation, SpeculationSettings) else None
 
 
 def _words(name: str) -> str:

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Literal
+from typing import Literal, get_args
 
 import regex
 from msgspec import Struct
@@ -48,7 +48,8 @@ Kind = Literal[
     "whitespace", "punctuation", "markup", "wording", "meaning", "letters", "number", "identifier", "quoted-string",
     "json-value", "code", "rewrite",
 ]  # fmt: skip
-"""``meaning``: words that turn a sentence around. ``letters``: characters inside a word. ``rewrite``: too much."""
+"""From harmless to grave. ``meaning``: words that turn a sentence around. ``letters``: characters inside a word.
+``rewrite``: too much."""
 LOCAL: frozenset[Kind] = frozenset(("whitespace", "punctuation", "markup", "wording"))
 
 
@@ -70,15 +71,15 @@ class Change(Struct, frozen=True):
 
 
 class Locality(Struct, frozen=True):
-    """All places that differ. ``is_local`` when each is, and reworded places are few for the whole answer.
-
-    Text alone never makes it certain. ``confidence`` is ``low`` when a word was exchanged for another one, which may
-    well be its opposite, and ``medium`` otherwise.
-    """
+    """All places that differ. ``is_local`` when each is, and reworded places are few for the whole answer."""
 
     changes: tuple[Change, ...]
     is_local: bool
-    confidence: Literal["medium", "low"]
+
+    @property
+    def worst(self) -> Change | None:
+        """The first change that is not local; ``None`` where none is."""
+        return next((change for change in self.changes if not change.is_local), None)
 
 
 def locality(ref_text: str, spec_text: str, spans: Sequence[Span]) -> Locality:
@@ -90,7 +91,7 @@ def locality(ref_text: str, spec_text: str, spans: Sequence[Span]) -> Locality:
     """
     windows = _windows(ref_text, spec_text, spans)
     if not windows:
-        return Locality((), is_local=True, confidence="medium")
+        return Locality((), is_local=True)
     json_kind = _json_kind(ref_text, spec_text)
     ref_code, spec_code = code_ranges(ref_text), code_ranges(spec_text)
     changes = []
@@ -110,11 +111,7 @@ def locality(ref_text: str, spec_text: str, spans: Sequence[Span]) -> Locality:
         max(len(atoms(change.ref_text)), len(atoms(change.spec_text))) for change in changes if change.kind == "wording"
     )
     few = reworded <= MOST_WORDS or reworded <= LARGEST_SHARE_OF_WORDING * len(atoms(ref_text))
-    return Locality(
-        changes=tuple(changes),
-        is_local=few and all(change.is_local for change in changes),
-        confidence="low" if reworded else "medium",
-    )
+    return Locality(tuple(changes), is_local=few and all(change.is_local for change in changes))
 
 
 Window = tuple[int, int, int, int]
@@ -199,7 +196,15 @@ def _kind(ref_text: str, spec_text: str, window: Window) -> Kind:
 def _word_kind(ref_text: str, spec_text: str, window: Window, lost: list[str], gained: list[str]) -> Kind:
     if max(len(lost), len(gained)) > MOST_WORDS_COMPARED:
         return "rewrite"
-    lost, gained = _changed_atoms(lost, gained)
+    # Words that changed places can be aligned in two ways, which may differ: "1 a" and "a 1" share the number or the
+    # word. Which one is found depends on the order of the sides, so both are looked at and the graver one counts.
+    gained_back, lost_back = _changed_atoms(gained, lost)
+    both = (_changed_atoms(lost, gained), (lost_back, gained_back))
+    kinds = (_kind_of_words(ref_text, spec_text, window, *changed) for changed in both)
+    return max(kinds, key=get_args(Kind).index)
+
+
+def _kind_of_words(ref_text: str, spec_text: str, window: Window, lost: list[str], gained: list[str]) -> Kind:
     protected = _protected(lost, gained)
     if protected is not None:
         return protected

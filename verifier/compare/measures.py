@@ -19,7 +19,7 @@ _SMALLEST_BIN = 16
 
 class CategoryRow(Struct, frozen=True):
     """A category. Acceptance is pooled over its answers, in tokens per decode step, as it is over the run. Speeds are
-    means over the prompts that tell them, of exact answers only."""
+    means over the prompts that report them, of exact answers only."""
 
     category: str
     prompts: int

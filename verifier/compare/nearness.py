@@ -7,7 +7,7 @@ from collections.abc import Collection
 from verifier.compare.alignment import Answer, align
 from verifier.compare.characters import clusters
 from verifier.compare.degeneration import Sign
-from verifier.compare.locality import locality
+from verifier.compare.locality import Change, locality
 from verifier.records import Alignment, Completion, Span
 
 
@@ -19,6 +19,11 @@ def is_whole_again(ref: Completion, spec: Completion, alignment: Alignment, sign
 def is_local(ref: Completion, spec: Completion) -> bool:
     """Whether the texts differ by punctuation, markup or a word or two, and in no number, name, quotation or value."""
     return locality(ref.text, spec.text, _character_spans(ref, spec)).is_local
+
+
+def worst_change(ref: Completion, spec: Completion) -> Change | None:
+    """The first change of the text that is more than punctuation, markup or a word or two; ``None`` if none is."""
+    return locality(ref.text, spec.text, _character_spans(ref, spec)).worst
 
 
 def _character_spans(ref: Completion, spec: Completion) -> tuple[Span, ...]:

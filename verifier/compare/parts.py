@@ -10,6 +10,7 @@ from typing import Any
 
 import regex
 
+from verifier.compare.divergence import common_prefix
 from verifier.records import Completion
 from verifier.records.answers import FunctionCall
 
@@ -86,7 +87,7 @@ def _of_calls(ref: tuple[FunctionCall, ...], spec: tuple[FunctionCall, ...]) -> 
         if one.name != other.name:
             return (f"tool call {place}: name {_quoted(other.name)} instead of {_quoted(one.name)}",)
         if one.arguments != other.arguments:
-            at = _first_difference(one.arguments, other.arguments)
+            at = common_prefix(one.arguments, other.arguments)
             now, before = _quoted(other.arguments, at), _quoted(one.arguments, at)
             return (f"tool call {place}: arguments {now} instead of {before}",)
     return ()
@@ -94,10 +95,6 @@ def _of_calls(ref: tuple[FunctionCall, ...], spec: tuple[FunctionCall, ...]) -> 
 
 def _characters(count: int) -> str:
     return "1 character" if count == 1 else f"{count} characters"
-
-
-def _first_difference(a: str, b: str) -> int:
-    return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def _quoted(text: str, at: int = 0) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from verifier.compare.attribution import Pairs, attribute_paired, sensitivity
-from verifier.compare.statistics import exposure, hazard, wilson
+from verifier.compare.attribution import Pairs, attribute_paired
+from verifier.compare.statistics import detectable_rate, exposure, hazard, wilson
 from verifier.records import Comparison, NoiseFloor, Statistics
 
 UNEXPLAINED = frozenset({"undetermined", "unstable-reference", "degeneration"})
@@ -34,7 +34,7 @@ class _Cells:
             self.neither += not spec
 
     def pairs(self) -> Pairs:
-        return Pairs(spec_only=self.spec_only, ref_only=self.ref_only, both=self.both, neither=self.neither)
+        return Pairs(spec_only=self.spec_only, ref_only=self.ref_only)
 
     def floor(self) -> NoiseFloor:
         prompts = self.both + self.spec_only + self.ref_only + self.neither
@@ -89,8 +89,6 @@ class Rates:
         of_spec = hazard(self.total - self.exact, self.tokens) if self.tokens >= self.total - self.exact else None
         asked = bool(self.cells)
         pooled = attribute_paired({name: cell.pairs() for name, cell in self.cells.items()}).pooled if asked else None
-        ref_only = sum(cell.ref_only for cell in self.cells.values())
-        seen = sensitivity(self.total, self.tokens, ref_only)
         return Statistics(
             exact_share=round(self.exact / self.total, 4),
             exact_low=round(share.low, 4),
@@ -104,8 +102,8 @@ class Rates:
             excess=self.significant(unexplained=False),
             noise_floor={name: cell.floor() for name, cell in self.cells.items()},
             noise_at_other_shape=self.other_shape,
-            smallest_answer_rate=_rounded(seen.answer_rate),
-            smallest_token_rate=_rounded(seen.token_rate),
+            smallest_answer_rate=_rounded(detectable_rate(self.total)),
+            smallest_token_rate=_rounded(detectable_rate(self.tokens)),
         )
 
 

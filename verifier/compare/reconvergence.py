@@ -1,4 +1,4 @@
-"""Whether two answers that came apart run together again, and how far shifted.
+"""Whether two answers that diverged reconverge, and how far shifted.
 
 Two unrelated texts share hundreds of islands of one or two tokens. What counts is a run of equal units that
 is too long to be one of them: two unrelated sequences of n units offer n² places where a run of k units could

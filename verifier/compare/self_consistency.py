@@ -19,7 +19,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from verifier.compare.structure import surplus_of
 from verifier.records import Completion
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -148,9 +147,16 @@ def _aborted(answer: Completion) -> Contradiction | None:
 def _past_end(answer: Completion, terms: Terms) -> Contradiction | None:
     ends = frozenset() if terms.ignore_eos else terms.end_ids
     surplus = surplus_of(answer, ends)
-    if surplus is None or answer.finish == "stop" or _is_only_over_limit(answer, terms, surplus.count):
+    if not surplus or answer.finish == "stop" or _is_only_over_limit(answer, terms, surplus):
         return None
-    return Contradiction("past-end", f"has {_tokens(surplus.count)} after its end", surplus.count)
+    return Contradiction("past-end", f"has {_tokens(surplus)} after its end", surplus)
+
+
+def surplus_of(answer: Completion, end_ids: Collection[int]) -> int:
+    """Tokens behind the first end token of an answer, or those that the server adapter counted if they are more."""
+    ids = answer.ids or ()
+    first = next((index for index, token in enumerate(ids) if token in end_ids), len(ids) - 1)
+    return max(answer.surplus, len(ids) - first - 1)
 
 
 def _past_limit(answer: Completion, terms: Terms) -> Contradiction | None:

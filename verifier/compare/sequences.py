@@ -120,26 +120,6 @@ def is_repeated(units: Units, start: int, stop: int) -> bool:
     return bool(places.size > 1)
 
 
-def apply(ref: Sequence[T], spec: Sequence[T], edits: Sequence[Edit]) -> list[T]:
-    """``ref`` with ``edits`` carried out. Units of ``spec`` are read only inside the edits.
-
-    The result equals ``list(spec)`` if and only if the edits are right. Raises `ValueError` for edits that
-    overlap, are out of order or reach beyond a side.
-    """
-    out: list[T] = []
-    at = 0
-    for edit in edits:
-        if not at <= edit.ref_start <= edit.ref_end <= len(ref):
-            raise ValueError(f"{edit} does not fit a ref of {len(ref)} units that is used up to {at}")
-        if not 0 <= edit.spec_start <= edit.spec_end <= len(spec):
-            raise ValueError(f"{edit} does not fit a spec of {len(spec)} units")
-        out += ref[at : edit.ref_start]
-        out += spec[edit.spec_start : edit.spec_end]
-        at = edit.ref_end
-    out += ref[at:]
-    return out
-
-
 def _array(ids: Sequence[int], side: str) -> Units:
     if isinstance(ids, np.ndarray):
         if ids.ndim != 1 or ids.dtype.kind not in "iu":

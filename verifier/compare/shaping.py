@@ -39,7 +39,7 @@ def given(parameters: Parameters) -> tuple[str, ...]:
     return tuple(name for name in parameters.__struct_fields__ if getattr(parameters, name) != getattr(NEUTRAL, name))
 
 
-def told(parameters: Parameters) -> dict[str, Any]:
+def given_values(parameters: Parameters) -> dict[str, Any]:
     """The parameters that are set, by name, made of plain types."""
     every: dict[str, Any] = msgspec.to_builtins(parameters)
     return {name: every[name] for name in given(parameters)}
@@ -85,7 +85,7 @@ def shaped_split(
     prompt: Sequence[int],
     answer: Sequence[int],
 ) -> Split | None:
-    """The evidence at a split as the parameters of the request leave it; ``None`` where that cannot be told.
+    """The evidence at a split as the parameters of the request leave it; ``None`` where that is unknown.
 
     Args:
         split: the evidence in the plain model's distribution, ``ref_token`` being what the reference picked.

@@ -16,19 +16,15 @@ CONFIDENCE = 0.95
 POWER = 0.95
 """Probability with which "this run would have seen it" is meant."""
 
-Side = Literal["both", "lower", "upper"]
+Side = Literal["both", "lower"]
 
 
 class Interval(Struct, frozen=True):
-    """A confidence interval, both ends included. ``high`` is ``math.inf`` where the data set no upper limit."""
+    """A confidence interval, both ends included."""
 
     low: float
     high: float
     confidence: float
-
-    def contains(self, value: float) -> bool:
-        """Whether ``value`` lies in the interval."""
-        return self.low <= value <= self.high
 
 
 class Share(Struct, frozen=True):
@@ -51,13 +47,6 @@ class Hazard(Struct, frozen=True):
     interval: Interval
 
 
-class Ratio(Struct, frozen=True):
-    """How many times one hazard is another. ``estimate`` is ``None`` when the lower one is zero."""
-
-    estimate: float | None
-    interval: Interval
-
-
 def check_counts(successes: int, trials: int) -> None:
     if not 0 <= successes <= trials:
         raise ValueError(f"{successes} of {trials} is not a count of successes and trials")
@@ -71,7 +60,7 @@ def check_probability(value: float, name: str) -> None:
 def clopper_pearson(successes: int, trials: int, confidence: float = CONFIDENCE, side: Side = "both") -> Interval:
     """Exact interval of a binomial probability, never of less than the stated coverage.
 
-    ``side="upper"`` gives [0, u] and ``"lower"`` gives [l, 1], each with the whole error on that side.
+    ``side="lower"`` gives [l, 1], with the whole error on that side.
     Without trials the interval is [0, 1]. Raises `ValueError` on impossible counts or a confidence outside
     (0, 1).
 
@@ -84,7 +73,7 @@ def clopper_pearson(successes: int, trials: int, confidence: float = CONFIDENCE,
     tail = (1 - confidence) / 2 if side == "both" else 1 - confidence
     failures = trials - successes
     low, high = 0.0, 1.0
-    if successes > 0 and side != "upper":
+    if successes > 0:
         low = float(betaincinv(successes, failures + 1, tail))
     if failures > 0 and side != "lower":
         # The upper limit is one minus the lower limit of the failures. Taking it so keeps the digits of the
@@ -121,17 +110,6 @@ def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> Inter
 def share(count: int, total: int, confidence: float = CONFIDENCE) -> Share:
     """A share of answers, such as the exact ones, with its Wilson interval. Raises as `wilson` does."""
     return Share(count, total, count / total if total else None, wilson(count, total, confidence))
-
-
-def rule_of_three(trials: int) -> float:
-    """Upper 95% limit of a rate that was zero in ``trials`` trials: about 3/n, at most 1.
-
-    For text a person should be able to check in their head; `clopper_pearson` has the exact limit. Raises
-    `ValueError` when there were no trials. Source: Hanley and Lippman-Hand, JAMA 249 (1983) 1743.
-    """
-    if trials < 1:
-        raise ValueError("the rule of three needs at least one trial")
-    return min(1.0, 3 / trials)
 
 
 def exposure(length: int, first_difference: int | None) -> int:
@@ -176,45 +154,12 @@ def exact_share(rate: float, length: int) -> float:
     return float((1 - rate) ** length)
 
 
-def hazard_ratio(spec: Hazard, ref: Hazard, confidence: float = CONFIDENCE) -> Ratio:
-    """How many times more often speculation diverges per token than the reference does from itself.
+def detectable_rate(trials: int, power: float = POWER) -> float | None:
+    """Smallest rate at which ``trials`` trials show an event with probability ``power``: 1 − (1 − power)^(1/n).
 
-    Given the total number of divergences, the speculative ones are binomial with odds ratio × exposure ratio;
-    the limits of that probability (Clopper–Pearson) become limits of the ratio. They are exact for
-    independent Poisson counts. The two comparisons share the reference's first answer, which makes them vary
-    together and the interval too wide rather than too narrow. No limit above (``math.inf``) when the
-    reference never differed; [0, inf] when nothing did.
-
-    Raises `ValueError` on a confidence outside (0, 1). Source: Przyborowski and Wilenski, Biometrika 31
-    (1940) 313; Rothman and Greenland, Modern Epidemiology.
+    ``None`` without trials. Raises `ValueError` on a negative number of trials, or a power outside (0, 1).
     """
-    total = spec.divergences + ref.divergences
-    interval = clopper_pearson(spec.divergences, total, confidence)
-    if spec.tokens == 0 or ref.tokens == 0:
-        return Ratio(None, Interval(0.0, math.inf, confidence))
-
-    def odds(probability: float) -> float:
-        if probability >= 1:
-            return math.inf
-        return probability / (1 - probability) * ref.tokens / spec.tokens
-
-    estimate = None
-    if ref.divergences:
-        estimate = (spec.divergences / spec.tokens) / (ref.divergences / ref.tokens)
-    return Ratio(estimate, Interval(odds(interval.low), odds(interval.high), confidence))
-
-
-def detectable_rate(trials: int, needed: int = 1, power: float = POWER) -> float | None:
-    """Smallest rate at which ``trials`` trials show at least ``needed`` events with probability ``power``.
-
-    With ``needed=1`` this is 1 − (1 − power)^(1/n). ``None`` when more events are needed than there are
-    trials. Raises `ValueError` on a negative number of trials, ``needed`` below 1, or a power outside (0, 1).
-    """
-    from scipy.special import betaincinv
-
     check_probability(power, "power")
-    if trials < 0 or needed < 1:
-        raise ValueError("trials cannot be negative, and at least one event is needed")
-    if needed > trials:
-        return None
-    return float(betaincinv(needed, trials - needed + 1, power))
+    if trials < 0:
+        raise ValueError("trials cannot be negative")
+    return -math.expm1(math.log1p(-power) / trials) if trials else None

@@ -7,7 +7,7 @@ Positions are code points of an answer's text, counts are tokens.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import regex
@@ -20,16 +20,12 @@ END_TOKENS_IN_USAGE = 1
 
 
 class Surplus(Struct, frozen=True):
-    """Ids behind the end of an answer: ``count`` of them from index ``start`` on.
-
-    ``after`` is what ended the answer: an end or stop id, a stop string (the text is over but ids go on), the
-    reference's end (the reference stopped there for good), or what the server adapter had counted already.
+    """``count`` ids behind the end of an answer: those that the server adapter counted, those behind the end of the
+    text, or those behind the reference's end, where the reference stopped for good.
     """
 
     arm: Arm
-    start: int
     count: int
-    after: Literal["stop-id", "stop-string", "reference-end", "counted"]
 
 
 class FinishDifference(Struct, frozen=True):
@@ -40,7 +36,7 @@ class FinishDifference(Struct, frozen=True):
 
 
 class Counts(Struct, frozen=True):
-    """Tokens an answer says it has (``usage``) and has (``ids``). ``None`` where the server does not tell."""
+    """Tokens an answer says it has (``usage``) and has (``ids``). ``None`` where the server does not report it."""
 
     usage: int | None
     ids: int | None
@@ -123,28 +119,16 @@ class Structure(Struct, frozen=True):
         return bool(self.same_ids_before) and (self.finish is not None or bool(self.surplus))
 
 
-def structure(
-    ref: Completion,
-    spec: Completion,
-    *,
-    end_ids: Collection[int] = (),
-    stop_strings: Collection[str] = (),
-    ignore_eos: bool = False,
-) -> Structure:
-    """Compare the build of two answers to one prompt.
-
-    ``end_ids`` are the model's end tokens and the request's stop ids, ``stop_strings`` the request's stop strings.
-    With ``ignore_eos`` nothing after an end id is surplus. Linear in the lengths of the answers. Raises nothing.
-    """
-    ends = frozenset() if ignore_eos else frozenset(end_ids)
+def structure(ref: Completion, spec: Completion) -> Structure:
+    """Compare the build of two answers to one prompt. Linear in the lengths of the answers. Raises nothing."""
     sides = side(ref), side(spec)
     same = None
     if ref.ids is not None and spec.ids is not None:
         shorter = min(len(ref.ids), len(spec.ids))
         same = ref.ids[:shorter] == spec.ids[:shorter]
-    surplus = [found for one in (ref, spec) if (found := surplus_of(one, ends))]
+    surplus = [Surplus(one.arm, one.surplus) for one in (ref, spec) if one.surplus]
     if same and not surplus:
-        surplus = _beyond_reference(ref, spec, stop_strings)
+        surplus = _beyond_reference(ref, spec)
     return Structure(
         ref=sides[0],
         spec=sides[1],
@@ -188,30 +172,15 @@ def _broken(sound: Side, suspect: Side) -> tuple[Broken, ...]:
     return tuple(name for name, broken in checks if broken)
 
 
-def surplus_of(completion: Completion, end_ids: Collection[int]) -> Surplus | None:
-    """Ids behind the first end id of one answer, or those that the server adapter counted if they are more."""
-    ids = completion.ids or ()
-    first = next((index for index, token in enumerate(ids) if token in end_ids), None)
-    after_end = 0 if first is None else len(ids) - first - 1
-    if completion.surplus > after_end:
-        return Surplus(completion.arm, len(ids) - completion.surplus, completion.surplus, "counted")
-    if after_end:
-        return Surplus(completion.arm, len(ids) - after_end, after_end, "stop-id")
-    return None
-
-
-def _beyond_reference(ref: Completion, spec: Completion, stop_strings: Collection[str]) -> list[Surplus]:
+def _beyond_reference(ref: Completion, spec: Completion) -> list[Surplus]:
     """Surplus that shows beside the other answer only: more ids for the same text, or past the other's end."""
     assert ref.ids is not None and spec.ids is not None  # noqa: S101 (the caller compared them)
     longer, shorter = (spec, ref) if len(spec.ids) > len(ref.ids) else (ref, spec)
-    start, count = len(shorter.ids or ()), abs(len(spec.ids) - len(ref.ids))
+    count = abs(len(spec.ids) - len(ref.ids))
     if not count or shorter.finish not in ("eos", "stop"):
         return []
-    if longer.text == shorter.text:
-        stopped = bool(stop_strings) or isinstance(longer.stop, str) or longer.finish == "stop"
-        return [Surplus(longer.arm, start, count, "stop-string" if stopped else "reference-end")]
     # A longer answer with more text is a fault of its own only on the speculative side.
-    return [Surplus("spec", start, count, "reference-end")] if longer is spec else []
+    return [Surplus(longer.arm, count)] if longer.text == shorter.text or longer is spec else []
 
 
 _FENCE = regex.compile(r"^[ \t]*(?:```|~~~)[ \t]*(\w*)[^\n]*(?:\n|\Z)", regex.MULTILINE)

@@ -58,8 +58,17 @@ class Tally:
     """Prompts that were left out because the golden's answer is to something else than what is asked now."""
 
     def add_drafts(self, drafts: Drafts) -> None:
-        """Take a server's own counters, which some engines give in place of counts by answer."""
+        """Take a server's own counters, which some engines report instead of counts by answer."""
         self.drafting.add_drafts(drafts)
+
+    def add_servers(self, method: str | None, measurement: Measurement | None) -> None:
+        """Take how the speculative server says that it speculates, and what was measured on the reference."""
+        self.drafting.method = method
+        self.measurement = measurement
+
+    def add_stale(self, count: int) -> None:
+        """Take how many prompts were left out because the golden is stale for them."""
+        self.stale += count
 
     def add_finding(self, finding: Finding) -> None:
         if finding.severity == "invalid":
@@ -193,7 +202,7 @@ class Tally:
     def _blamed_by_number(self) -> tuple[str, ...]:
         """Categories where differences without evidence are too many to be the reference's own.
 
-        Only a noise floor that was taken at another batch shape as well can say so: a reference that repeats itself
+        Only a noise floor that was taken at another batch size as well can say so: a reference that repeats itself
         perfectly one request at a time still differs from any other shape of computation, and a verify step is one.
         """
         return self.rates.significant(unexplained=True) if self.rates.other_shape else ()
@@ -210,7 +219,7 @@ class Tally:
             where = "over all prompts" if "all" in excess else f"in {', '.join(excess)}"
             return "LOSSY", (
                 f"Differences without evidence are significantly more {where} than the reference has with itself, "
-                "at another batch shape too."
+                "also at another batch size."
             )
         doubts = self._doubts(is_stable=is_stable)
         if doubts:
@@ -279,7 +288,7 @@ class Tally:
     def _blamed(self) -> str:
         count = self.faults["speculation"]
         causes = ", ".join(f"{number} {cause}" for cause, number in self.blamed.most_common())
-        head = f"{_answers(count)} of {self.total} {'differs' if count == 1 else 'differ'} by speculation's fault"
+        head = f"{_answers(count)} of {self.total} {'differs' if count == 1 else 'differ'} because of speculation"
         tail = "the reference would not have given them."
         if not self.blamed_text:
             tail = "their texts are the reference's, but not their tokens or how they end."
@@ -288,9 +297,9 @@ class Tally:
     def _explained(self) -> str:
         """One sentence on differences that rounding explains, with the numbers that it rests on."""
         verb = "differs" if self.differing == 1 else "differ"
-        head = f"{self.differing} of {self.total} answers {verb}; at every split "
+        head = f"{self.differing} of {self.total} answers {verb}; at every divergence point "
         if self.widest == 0:
-            head += "the reference's two tokens are exactly equal, or asked again it prefers the other one"
+            head += "the reference's two tokens are exactly equal, or it prefers the other one when re-scored"
         else:
             head += f"the two tokens are within {self.widest:.2g} nat on the reference"
         if self.measurement is not None and self.measurement.samples:
@@ -306,13 +315,14 @@ class Tally:
     def _same(self) -> str:
         """All answers are equal: for how many of them that says something about speculation."""
         joint = ", and" if self.drafting.by_answer and self.drafting.verified == self.drafting.answers else ";"
-        return f"All {self.total} answers are the same{joint} drafts were verified {self.drafting.told(by_name=False)}."
+        where = self.drafting.verified_in_words(by_name=False)
+        return f"All {self.total} answers are the same{joint} drafts were verified {where}."
 
     def _drafted(self) -> str:
         """For how many answers drafts are proven; empty where a policy lets them be unproven."""
         if self.drafting.unproven():
             return ""
-        return f"Drafts were verified {self.drafting.told(by_name=True)}."
+        return f"Drafts were verified {self.drafting.verified_in_words(by_name=True)}."
 
     def _unproven(self) -> str:
         return self.drafting.unproven()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import regex
 from msgspec import structs
 
+from verifier.compare.divergence import common_prefix
 from verifier.compare.evidence import judge
 from verifier.records import Completion, Split, TokenLogprob
 from verifier.records.answers import TextToken
@@ -40,8 +41,8 @@ def split_by_text(ref: Completion, probed: Completion, spec: Completion, toleran
         tolerance: nats.
     """
     ours, theirs = ref.text.encode(), spec.text.encode()
-    at = next((place for place, (x, y) in enumerate(zip(ours, theirs, strict=False)) if x != y), None)
-    if at is None or probed.text_tokens is None:
+    at = common_prefix(ours, theirs)
+    if at == min(len(ours), len(theirs)) or probed.text_tokens is None:
         return None
     starts = _starts(probed.text_tokens, ours, at)
     if starts is None or not _same_token(ours, probed.text.encode(), *starts[-2:]):
@@ -63,7 +64,7 @@ def only_change(ref: str, spec: str, split: Split) -> bool:
     own, taken = split.texts.get(split.ref_token), split.texts.get(split.spec_token)
     if split.at_least or not own or not taken:
         return False
-    alike = next((place for place, (x, y) in enumerate(zip(ref, spec, strict=False)) if x != y), 0)
+    alike = common_prefix(ref, spec)
     starts = range(max(0, alike - len(own) + 1), alike + 1)
     return any(ref.startswith(own, start) and ref[:start] + taken + ref[start + len(own) :] == spec for start in starts)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from verifier.compare import characters
+from verifier.compare.divergence import common_prefix
 from verifier.compare.sequences import Edit
 from verifier.records import Span
 
@@ -156,7 +157,7 @@ def _derived(ref: str, spec: str, edits: Sequence[Edit]) -> list[tuple[str, str]
 
 def _core(ref: str, spec: str) -> tuple[str, str]:
     """What is left of texts that differ without the clusters they share at the start and at the end."""
-    start = characters.cluster_start(ref, spec, characters.common_prefix(ref, spec))
+    start = characters.cluster_start(ref, spec, common_prefix(ref, spec))
     left, right = characters.clusters(ref[start:]), characters.clusters(spec[start:])
     shorter = min(len(left), len(right))
     suffix = 0

@@ -1,4 +1,4 @@
-"""The gap that arithmetic alone can explain on a server, in nats: by dtype, by magnitude, or measured. Pure."""
+"""The gap that arithmetic alone can explain on a server, in nats: by dtype, or measured. Pure."""
 
 from __future__ import annotations
 
@@ -57,11 +57,6 @@ LEAST_STEP = 1e-4
 STEP_SLACK = 1.04
 """Nats below which two logits are equal, and the factor that lifts a rounding step over the noise of the log-softmax,
 as 0.13 is above 0.125."""
-
-MANTISSA_BITS = {"bfloat16": 7, "float16": 10, "float32": 23}
-STEPS = 2.0
-"""Rounding steps that one flip is given. Each of two logits is rounded by half a step, and each accumulation order
-shifts either by as much again."""
 
 
 def floor_of(reference: Fingerprint) -> Tolerance:
@@ -250,32 +245,6 @@ def gap_change(decode: Sequence[TokenLogprob], prefill: Sequence[TokenLogprob]) 
     if second.id not in again:
         return None
     return (best.logprob - second.logprob) - (again[best.id] - again[second.id])
-
-
-def step_at(magnitude: float, dtype: str) -> float:
-    """The distance of neighbouring values of a dtype at a magnitude: 2^(⌊log2|x|⌋ − mantissa bits).
-
-    Raises:
-        ValueError: for a dtype that is not known, or a magnitude that is zero or not finite.
-    """
-    if dtype not in MANTISSA_BITS:
-        raise ValueError(f"no step is known for {dtype!r}")
-    if not math.isfinite(magnitude) or magnitude == 0:
-        raise ValueError("a step needs a magnitude other than zero")
-    return float(2.0 ** (math.floor(math.log2(abs(magnitude))) - MANTISSA_BITS[dtype]))
-
-
-def weigh_gap(
-    gap: float, dtype: str, logit: float | None = None, default: float = UNKNOWN
-) -> tuple[Literal["near-tie", "suspect"], Literal["high", "low"]]:
-    """Whether rounding explains a gap (nats), and how sure that is.
-
-    With the reference's own logit, the step of the dtype at that magnitude decides. Without one only a default in nats
-    is left, and a near-tie by it is of low confidence: the same gap is one step at 41 and eight steps at 6 in bfloat16.
-    """
-    if logit is None:
-        return ("near-tie" if gap <= default else "suspect"), "low"
-    return ("near-tie" if gap <= STEPS * step_at(logit, dtype) else "suspect"), "high"
 
 
 def _is_quantized_llama_cpp(reference: Fingerprint) -> bool:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from verifier.compare.case import Case as Case
 from verifier.compare.case import Rule as Rule
 from verifier.compare.case import Ruling as Ruling
-from verifier.compare.case import first_difference as first_difference
 from verifier.compare.case import same_answer as same_answer
 from verifier.compare.evidence import beyond, proof, within
-from verifier.compare.nearness import is_local, is_whole_again
+from verifier.compare.locality import Kind
+from verifier.compare.nearness import is_local, is_whole_again, worst_change
 from verifier.compare.parameter_rules import parameter_broken, parameter_ignored
 from verifier.compare.parts import left_in_text, moved, only_layout, same_parts
 from verifier.compare.self_consistency import REPLACEMENT, Contradiction, contradicted
@@ -251,9 +251,9 @@ def wrong_token(case: Case) -> Ruling | None:
             "diverged",
             "undetermined",
             "undetermined",
-            f"{many} at {worst.index}, {verb} {worst.gap:.2f} nat behind the reference's choice: beyond the tolerance "
-            f"of {case.tolerance}{_by_decoding(case)}, but by too little to be proof alone. "
-            "Ask more prompts.",
+            f"{many} at {worst.index}, {verb} {worst.gap:.2f} nat behind the reference's choice: above the tolerance "
+            f"of {case.tolerance}{_by_decoding(case)}, but too close to count as proof on its own. "
+            "Run more prompts.",
         )
     worst = max(wrong, key=lambda split: split.gap)
     least = "at least " if worst.at_least else ""
@@ -326,17 +326,21 @@ def rounding(case: Case) -> Ruling | None:
             cls,
             "rounding",
             "none",
-            "The reference, asked again after the same prefix, picks every token of the speculative answer itself.",
+            "Re-scored on its own prefixes, the reference picks every token of the speculative answer itself.",
         )
     widest = max(split.gap for split in case.splits)
     if widest == 0 and all(split.tied for split in case.splits):
         how = "exact ties: the two logits are equal"
     elif widest == 0:
-        how = "those that the reference itself prefers when it is asked again after the same prefix"
+        how = "those that the reference itself prefers when re-scored on the same prefix"
     else:
         how = f"near-ties of at most {widest:.2g} nat, within the tolerance of {case.tolerance}"
     how += _by_decoding(case)
-    where = "every split" if case.scored == "all" else "the only split, after which the answers are equal,"
+    where = (
+        "every divergence point"
+        if case.scored == "all"
+        else "the only divergence point, after which the answers are equal,"
+    )
     return Ruling(cls, "rounding", "none", f"At {where} the tokens are {how}.")
 
 
@@ -368,7 +372,7 @@ def unstable_reference(case: Case) -> Ruling | None:
         "near-lossless" if _is_near(case) else "diverged",
         "unstable-reference",
         "reference",
-        "The reference itself gave another answer when it was asked again.",
+        "The reference itself gave another answer when asked again.",
     )
 
 
@@ -384,8 +388,8 @@ def _open(case: Case, *, near: bool) -> str:
     if case.splits and all(map(within, case.splits)):
         first = case.splits[0]
         return (
-            f"The first split, at token {first.index}, is a near-tie of {first.gap:.2g} nat, within the tolerance of "
-            f"{case.tolerance.value:.2f}, but nothing after it was scored: what follows may be anything."
+            f"The first divergence point, at token {first.index}, is a near-tie of {first.gap:.2g} nat, within the "
+            f"tolerance of {case.tolerance.value:.2f}, but nothing after it was scored, so the rest is unknown."
         )
     if ref and not spec:
         return "The speculative answer is empty, and the reference's is not; there is no evidence for its end."
@@ -395,8 +399,24 @@ def _open(case: Case, *, near: bool) -> str:
         if spec and ref.startswith(spec):
             return f"The speculative answer is only the beginning of the reference's: {case.ends}."
     by = "the text alone" if case.scored == "none" else "the text, since what is known of the tokens decides nothing"
-    change = "a small local change, after which the texts agree." if near else "more than a small local change."
-    return f"Judged by {by}: {change}"
+    if near:
+        return f"Judged by {by}: a small local change, after which the texts agree."
+    worst = worst_change(case.ref, case.spec) if _is_whole_again(case) else None
+    what = f": {CHANGED[worst.kind]} at character {worst.spec_start}" if worst else ""
+    return f"Judged by {by}: more than a small local change{what}."
+
+
+CHANGED: dict[Kind, str] = {
+    "meaning": "a word that turns the meaning",
+    "letters": "letters inside a word",
+    "number": "a number",
+    "identifier": "a name",
+    "quoted-string": "a quotation",
+    "json-value": "a JSON value",
+    "code": "code",
+    "rewrite": "a rewritten passage",
+}
+"""What changed, by the kinds of change that are not local."""
 
 
 RULES: tuple[tuple[str, Rule], ...] = (
@@ -433,10 +453,10 @@ def decide(case: Case) -> Ruling:
 
 
 def _is_near(case: Case) -> bool:
-    """Whether a difference is small: together to the end again, the same end, nothing broken.
+    """Whether a difference is small: it reconverges to the end, with the same end, nothing broken.
 
-    With evidence at every split that is enough. Without, the change must also be local and touch no number, name,
-    quotation or value.
+    With evidence at every divergence point that is enough. Without, the change must also be local and touch no number,
+    name, quotation or value.
     """
     return _is_whole_again(case) and (case.scored == "all" or is_local(case.ref, case.spec))
 

@@ -20,14 +20,14 @@ from verifier.demo import demo_models
 from verifier.errors import LosslessError
 from verifier.events import Event, Found, Waiting
 from verifier.records import Invocation, Summary
+from verifier.records.matrix_result import Matrix
 from verifier.runner import matrix, session
 from verifier.runner.config import CheckEntry, Config, Method
-from verifier.runner.invocation import invocation as invoked
 from verifier.runner.managed import PORT, Source
-from verifier.runner.matrix import Matrix
 from verifier.runner.session import Display, Settings
 from verifier.servers.process.embedded import LOSSY, completed, draft_file, has_mtp, parsed
 from verifier.servers.process.launch import EmbeddedOptions, Process, embedded, embedded_command, require_free_port
+from verifier.store.commands import invocation as invoked
 from verifier.store.run_file import Run
 
 SOUND = ("mtp", "eagle3", "dflash", "ngram")

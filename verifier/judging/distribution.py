@@ -17,25 +17,25 @@ TOP = 10
 class View:
     """One distribution of the reference at a split, and what the two servers took there.
 
-    ``shaped`` tells whether it is of what the prompt's parameters left, or of the plain model; ``told`` how many tokens
-    the server tells of a position where it can.
+    ``shaped`` says whether it is of what the prompt's parameters left, or of the plain model; ``listed`` how many
+    tokens the server usually lists at a position.
     """
 
     split: Split
     top: tuple[TokenLogprob, ...]
     shaped: bool
-    told: int = TOP
+    listed: int = TOP
 
     @property
     def moved(self) -> bool:
         """Whether a parameter must have moved the reference off the speculative token."""
         split = self.split
-        if split.at_least and len(self.top) < self.told:
+        if split.at_least and len(self.top) < self.listed:
             # Where fewer tokens came than elsewhere, the others are forbidden.
             return True
         return not self.shaped and moved(split.ref_token, split.spec_token, self.top, split.tolerance)
 
-    def under(self, prompt: Prompt, rendering: Rendering, answer: Sequence[int]) -> Split | None:
+    def under_parameters(self, prompt: Prompt, rendering: Rendering, answer: Sequence[int]) -> Split | None:
         """The evidence under the prompt's parameters; ``answer`` is what both servers gave before."""
         if self.shaped or not shaping(prompt.parameters):
             return self.split
@@ -65,5 +65,5 @@ def from_probed_run(
         return None
     ref_token = ref.ids[index] if index < len(ref.ids) else top[0].id
     # Without the answer's own token at their end, which engines add to those that were asked for (see `floor`).
-    told = max(len(row) - (row[-1].id == token) for row, token in zip(probed.top, probed.ids, strict=False) if row)
-    return View(judge(index, ref_token, spec.ids[index], top, tolerance.value, "reference-run"), top, shaped, told)
+    listed = max(len(row) - (row[-1].id == token) for row, token in zip(probed.top, probed.ids, strict=False) if row)
+    return View(judge(index, ref_token, spec.ids[index], top, tolerance.value, "reference-run"), top, shaped, listed)

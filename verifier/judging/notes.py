@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from verifier.compare.degeneration import Sign
+from verifier.compare.divergence import first_difference
 from verifier.compare.parts import moved
 from verifier.compare.self_consistency import Contradiction, Terms, usage_defects
 from verifier.compare.shaping import broken_promise
 from verifier.compare.speed import accepted_in_a_loop, contradiction
 from verifier.compare.structure import Structure
-from verifier.compare.verdict import first_difference
 from verifier.records import Completion, Prompt
 
 BROKEN = {
@@ -23,7 +23,9 @@ BROKEN = {
 """What can be broken about an answer, in words."""
 
 
-def notes_on(built: Structure, signs: tuple[Sign, ...], ref: Completion, again: list[Completion]) -> tuple[str, ...]:
+def notes_on(
+    built: Structure, signs: tuple[Sign, ...], ref: Completion, again: Sequence[Completion]
+) -> tuple[str, ...]:
     """What else is worth knowing about two answers that differ, as sentences."""
     notes = [f"The speculative answer alone {BROKEN[name]}{_where(built, name)}." for name in built.broken]
     notes += [f"The reference's answer alone {BROKEN[name]}." for name in built.ref_broken]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -13,6 +14,9 @@ from verifier.records import Comparison, Finding, Prompt
 
 FEWEST = 7
 """Suspect answers from which on they could be significant: below it the reference is not asked for a control."""
+
+CLAUSE = re.compile(r": (?:above|beyond) the tolerance")
+"""Where the clause about the tolerance begins in the reason of a suspect answer; older runs say "beyond"."""
 
 OwnGap = Callable[[Prompt], Awaitable["float | None"]]
 
@@ -80,7 +84,7 @@ def _blamed(comparison: Comparison, found: Drift) -> Comparison:
     if comparison.cause == "drift":
         return comparison
     reason = (
-        f"{comparison.reason.partition(': beyond')[0]}, beyond the tolerance, as in {found.spec_beyond} of "
+        f"{CLAUSE.split(comparison.reason)[0]}, above the tolerance, as in {found.spec_beyond} of "
         f"{found.answers} answers: {_control(found)}"
     )
     return structs.replace(comparison, cause="drift", fault="speculation", reason=reason)

@@ -12,7 +12,7 @@ from verifier.compare.penalties import Penalised, is_computable
 from verifier.compare.shaping import depends_on_start, is_penalised, plain, shaping
 from verifier.errors import ServerError
 from verifier.judging.distribution import TOP, View
-from verifier.judging.stepwise import Enough, never, walk
+from verifier.judging.stepwise import Enough, never, score_stepwise
 from verifier.records import (
     Abilities,
     Arm,
@@ -76,7 +76,7 @@ async def first_split(
     top = believable(await server.next_token(rendering.ids + before, TOP), server.http.url)
     chosen = ref.ids[first] if ref.ids is not None and first < len(ref.ids) else top[0].id
     split = judge(first, chosen, spec.ids[first], top, tolerance.value, "one-token")
-    return View(split, top, shaped=False).under(prompt, rendering, before)
+    return View(split, top, shaped=False).under_parameters(prompt, rendering, before)
 
 
 def obstacle(abilities: Abilities, parameters: Parameters) -> str:
@@ -123,8 +123,8 @@ async def teacher_force(
             return NO_EVIDENCE
         shaped = Penalised(prompt.parameters, rendering.bias, rendering.ids, spec.ids[:first])
         return await _whole_answer(asked, rendering.ids, spec.ids, first, shaped)
-    walked, is_whole = await walk(server, prompt, rendering, spec.ids, first, asked.by_prefill, enough)
-    return Evidence(walked, "all" if is_whole else "proof", tolerance=asked.by_prefill)
+    splits, is_whole = await score_stepwise(server, prompt, rendering, spec.ids, first, asked.by_prefill, enough)
+    return Evidence(splits, "all" if is_whole else "proof", tolerance=asked.by_prefill)
 
 
 async def without_parameters(
@@ -234,24 +234,24 @@ def recorded_evidence(
     return Evidence(splits, comparison.scored, tolerance=known)
 
 
-def merged(first: Split | None, walked: Evidence) -> Evidence:
+def merged(first: Split | None, scored: Evidence) -> Evidence:
     """Both views of the first split, as one: the smaller gap counts.
 
     Decode and prefill of the same reference add up in different orders. Where either of them finds the speculative
     token within the tolerance, arithmetic alone could have picked it.
     """
     if first is None:
-        return walked
-    if walked.scored == "none":
+        return scored
+    if scored.scored == "none":
         return Evidence((first,), "first")
-    at_first = [split for split in walked.splits if split.index == first.index]
+    at_first = [split for split in scored.splits if split.index == first.index]
     if not at_first:
         # Asked again after the same prefix, the reference prefers the speculative token: a gap of zero there.
-        return replace(walked, splits=(_overruled(first, walked.source), *walked.splits))
+        return replace(scored, splits=(_overruled(first, scored.source), *scored.splits))
     best = min(first, at_first[0], key=lambda split: (split.at_least, split.gap, split.source != "decode"))
     other = at_first[0]
     best = structs.replace(best, tolerance=max(first.tolerance, other.tolerance), doubt=max(first.doubt, other.doubt))
-    return replace(walked, splits=tuple(best if split.index == first.index else split for split in walked.splits))
+    return replace(scored, splits=tuple(best if split.index == first.index else split for split in scored.splits))
 
 
 def _overruled(first: Split, source: Source) -> Split:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
+from verifier.compare.divergence import common_prefix
 from verifier.compare.evidence import beyond, judge
 from verifier.compare.shaping import shaping
 from verifier.judging.distribution import TOP, View
@@ -27,26 +28,26 @@ def never(splits: Sequence[Split]) -> bool:
     return False
 
 
-async def walk(
+async def score_stepwise(
     server: Server, prompt: Prompt, rendering: Rendering, answer: tuple[int, ...], first: int, tolerance: Tolerance,
     enough: Enough = never,
 ) -> tuple[tuple[Split, ...], bool]:  # fmt: skip
     """Where the reference, going on from each prefix of ``answer`` from token ``first`` on, takes another token.
 
     Args:
-        enough: ends the walk early.
+        enough: ends scoring early.
 
     Returns:
-        The splits in order, and whether the walk reached the end of the answer.
+        The splits in order, and whether scoring reached the end of the answer.
 
     Raises:
         ServerError: when the reference does not answer.
     """
-    return await _Walk(server, prompt, rendering, answer, first, tolerance).splits(enough)
+    return await _StepwiseScoring(server, prompt, rendering, answer, first, tolerance).splits(enough)
 
 
-class _Walk:
-    """One answer, and the reference that walks along it."""
+class _StepwiseScoring:
+    """One answer, scored by letting the reference go on from its prefixes."""
 
     def __init__(
         self, server: Server, prompt: Prompt, rendering: Rendering, answer: tuple[int, ...], first: int,
@@ -66,11 +67,11 @@ class _Walk:
         splits: list[Split] = []
         at, block = self._first, FIRST_BLOCK
         while at < len(self._answer):
-            # The logprobs of an answer may be the plain model's, which do not always tell why it picked its tokens.
+            # The logprobs of an answer may be the plain model's, which do not always explain why it picked its tokens.
             asked = self._after(at, min(block, len(self._answer) - at), 0 if self._shaped else TOP)
             found = await self._server.generate(asked)
             ids = found.ids or ()
-            agreed = _common(ids, self._answer[at:])
+            agreed = common_prefix(ids, self._answer[at:])
             if agreed == len(ids) and ids:
                 at, block = at + agreed, min(2 * block, LARGEST_BLOCK)
                 continue
@@ -97,9 +98,9 @@ class _Walk:
     def _split(self, place: int, picked: int, top: tuple[TokenLogprob, ...]) -> Split:
         split = judge(place, picked, self._answer[place], top, self._tolerance, "one-token")
         view = View(split, top, shaped=isinstance(self._server, TellsShaped))
-        told = view.under(self._prompt, self._rendering, self._answer[:place])
-        # Of what cannot be told nothing is claimed.
-        return told or structs.replace(split, gap=0.0, at_least=True)
+        shaped = view.under_parameters(self._prompt, self._rendering, self._answer[:place])
+        # Nothing is claimed where the effect of the parameters is unknown.
+        return shaped or structs.replace(split, gap=0.0, at_least=True)
 
     async def _distribution(self, place: int) -> tuple[TokenLogprob, ...]:
         if self._shaped and isinstance(self._server, TellsShaped):
@@ -116,7 +117,3 @@ class _Walk:
 
     def _ids_before(self, place: int) -> tuple[int, ...]:
         return (self._rendering.ids or ()) + self._answer[:place]
-
-
-def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

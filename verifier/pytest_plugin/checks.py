@@ -26,10 +26,10 @@ from verifier.records import Comparison, Finding, Summary
 from verifier.reports.reproduce import again
 from verifier.runner import session
 from verifier.runner.invocation import of_settings
-from verifier.runner.refused import refused
 from verifier.runner.session import Settings
 from verifier.runner.settings import Update
 from verifier.store.compression import is_compressed
+from verifier.store.refused import refused
 from verifier.store.run_file import Run
 from verifier.store.staleness import StaleGolden, fit
 

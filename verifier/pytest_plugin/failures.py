@@ -55,7 +55,7 @@ def what_differs(comparison: Comparison) -> Iterator[str]:
 
 
 def around_split(alignment: Alignment) -> Iterator[str]:
-    """Where the answers part, both sides under each other, and whether they run together again."""
+    """Where the answers diverge, both sides under each other, and whether they reconverge."""
     first = alignment.first
     if first is not None:
         token = f"token {first.token}, " if first.token is not None else ""
@@ -68,7 +68,7 @@ def around_split(alignment: Alignment) -> Iterator[str]:
         rejoined = alignment.reconvergence
         shift = f", shifted by {rejoined.shift:+d}" if rejoined.shift else ""
         words = {"none": "no", "transient": "for a while", "tail-sync": "to the end"}[rejoined.kind]
-        yield f"runs together again: {words}{shift}"
+        yield f"reconverges: {words}{shift}"
 
 
 def evidence(split: Split) -> str:

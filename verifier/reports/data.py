@@ -11,11 +11,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
+from verifier.compare.fingerprints import in_words
 from verifier.compare.measures import Measures, Measuring
-from verifier.compare.shaping import told
+from verifier.compare.shaping import given_values
 from verifier.records import (
     Alignment,
     Arm,
@@ -39,7 +39,7 @@ from verifier.records import (
 from verifier.reports.details import details, words
 from verifier.reports.reproduce import about_again, again
 from verifier.reports.results import Result, Results
-from verifier.runner.refused import ARMS, refusal_of
+from verifier.store.refused import ARMS, refusal_of
 from verifier.store.run_file import Run
 
 Outcome = Literal["error", "diverged", "near-lossless", "exact", "recorded", "open"]
@@ -183,11 +183,11 @@ class PromptReport(Struct, frozen=True):
     @property
     def parameters_told(self) -> tuple[str, ...]:
         """Such as ``presence_penalty 1.5``, one each."""
-        told = dict(self.parameters)
-        if "tools" in told:
+        given = dict(self.parameters)
+        if "tools" in given:
             # Their definitions may be pages long; the raw records have them.
-            told["tools"] = [_tool_name(tool) for tool in told["tools"]]
-        return tuple(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in told.items())
+            given["tools"] = [_tool_name(tool) for tool in given["tools"]]
+        return tuple(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in given.items())
 
     @property
     def largest_gap(self) -> float | None:
@@ -350,7 +350,7 @@ def _prompt(run: Run, number: int, prompt_id: str, outcome: Outcome, results: Re
     failures = (run.failure("ref", prompt_id), run.failure("ref", prompt_id, 1), run.failure("spec", prompt_id))
     text, messages = _asked(run, rendering)
     asked = rendering.prompt
-    parameters: dict[str, Any] = told(asked.parameters) if asked else {}
+    parameters: dict[str, Any] = given_values(asked.parameters) if asked else {}
     refusal = refusal_of(run, prompt_id) if comparison is None else None
     return PromptReport(
         number=number,
@@ -410,7 +410,7 @@ def _facts(run: Run) -> tuple[Fact, ...]:
     urls = [run.servers[arm].url if arm in run.servers else None for arm in _ARMS]
     facts = [Fact("address", urls[0], urls[1])]
     for name in Fingerprint.__struct_fields__:
-        ref, spec = (_told(getattr(side, name)) if side else None for side in sides)
+        ref, spec = (in_words(getattr(side, name)) if side else None for side in sides)
         if ref is not None or spec is not None:
             facts.append(_fact(words(name), ref, spec))
     return tuple(facts)
@@ -423,24 +423,6 @@ def _fact(name: str, ref: str | None, spec: str | None) -> Fact:
     differs = ref is not None and spec is not None and ref != spec
     meant = name == "speculation"
     return Fact(name, ref, spec, differs and not meant, differs and meant)
-
-
-def _told(value: object) -> str | None:
-    """A fingerprint's value in words; ``None`` where the server did not tell."""
-    if value is UNSET:
-        return None
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, Struct):
-        parts = [
-            str(part) if not isinstance(part, dict) else ", ".join(f"{key}={item}" for key, item in part.items())
-            for part in msgspec.structs.astuple(value)
-            if part
-        ]
-        return "; ".join(parts)
-    return str(value)
 
 
 def _asked(run: Run, rendering: Rendering) -> tuple[str | None, tuple[Message, ...]]:

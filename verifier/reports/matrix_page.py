@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
+from verifier.records.matrix_result import ALL, Matrix, Outcome
 from verifier.reports.html import environment, style
 from verifier.reports.matrix_table import COLUMNS, WORDS, cells_of
-from verifier.runner.matrix import ALL, Matrix, Outcome
 from verifier.store.atomic import written_whole
 
 PAGE_FILE = "matrix.html"

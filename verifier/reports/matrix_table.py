@@ -11,9 +11,9 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
+from verifier.records.matrix_result import ALL, Matrix, Row
 from verifier.reports.terminal import STYLES, console
 from verifier.reports.untrusted import visible
-from verifier.runner.matrix import ALL, Matrix, Row
 from verifier.store.atomic import written_whole
 
 COLUMNS = ("method", "category", "prompts", "exact", "accepted", "ref tok/s", "spec tok/s", "speed-up", "verdict")

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from verifier.compare.shaping import told
+from verifier.compare.shaping import given_values
 from verifier.prompts.selection import Group, Listed
 from verifier.prompts.sources import Format, Problem
 from verifier.records import Prompt
@@ -47,7 +47,7 @@ def print_prompts(prompts: Iterable[Prompt], *, as_json: bool) -> None:
         facts = [prompt.category, prompt.language, *prompt.tags]
         facts += [f"at most {prompt.max_tokens} tokens"] if prompt.max_tokens else []
         _line(f"── {prompt.id}  ({', '.join(filter(None, facts))})", style="bold")
-        parameters = told(prompt.parameters)
+        parameters = given_values(prompt.parameters)
         if parameters:
             _line(f"parameters: {json.dumps(parameters, ensure_ascii=False)}", style="cyan")
         for message in prompt.messages or ():

@@ -9,7 +9,6 @@ from typing import Any
 from verifier.compare.fingerprints import FILE_ENGINE
 from verifier.records import Alignment, Arm, Completion, Invocation, Prompt, Rendering
 from verifier.reports.untrusted import visible
-from verifier.runner.invocation import made_by, note, words
 from verifier.servers.addresses import split_model
 from verifier.servers.completions import CHAT, COMPLETIONS, common_sampling
 from verifier.servers.engines import llamacpp, sglang, tensorrt_llm, vllm
@@ -20,6 +19,7 @@ from verifier.servers.engines.vllm import VLLM
 from verifier.servers.parameters import json_response
 from verifier.servers.protocol import Request
 from verifier.servers.tokenizing import conversation
+from verifier.store.commands import made_by, note, words
 from verifier.store.run_file import Run
 
 MAX_TOKENS = 512

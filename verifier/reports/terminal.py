@@ -13,15 +13,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import UNSET
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from verifier.compare.fingerprints import in_words, method_of
 from verifier.events import Advanced, Event, Failed, Finished, Found, Identified, StageStarted, Waiting
-from verifier.records import Comparison, Finding, ServerRecord, SpeculationSettings, Summary
+from verifier.records import Comparison, Finding, ServerRecord, Summary
 from verifier.reports.unseen import unseen
 from verifier.reports.untrusted import visible
 
@@ -185,8 +185,8 @@ def one_line(server: ServerRecord) -> str:
     mark = server.fingerprint
     facts = [server.url, mark.engine]
     facts += [fact for fact in (mark.version, mark.model, mark.quantization, mark.dtype) if isinstance(fact, str)]
-    if isinstance(mark.speculation, SpeculationSettings):
-        facts.append(f"speculation {mark.speculation.method}")
+    if method := method_of(mark):
+        facts.append(f"speculation {method}")
     elif mark.speculation is None:
         facts.append("no speculation")
     return ", ".join(facts)
@@ -213,7 +213,7 @@ def columns(width: int) -> list[Column]:
         Column("class", lambda c: Text(c.cls, style=STYLES[c.cls])),
         Column("cause", lambda c: Text("" if c.cause == "none" else c.cause)),
         Column("first difference", lambda c: Text(_where(c)), 115),
-        Column("runs together again", lambda c: Text(_together(c)), 150),
+        Column("reconverges", lambda c: Text(_together(c)), 150),
         Column("gap", lambda c: Text(_gap(c)), number=True),
         Column("accepted", lambda c: _number(c.acceptance_length), number=True),
         Column("ref tok/s", lambda c: _number(c.ref_speed), 90, number=True),
@@ -306,7 +306,7 @@ def _detail(comparison: Comparison, width: int) -> list[RenderableType]:
     first = comparison.alignment.first if comparison.alignment else None
     if first is None:
         return lines
-    facts = [_where(comparison), f"runs together again: {_together(comparison) or 'no'}"]
+    facts = [_where(comparison), f"reconverges: {_together(comparison) or 'no'}"]
     lines.append(Text(f"  {visible(comparison.category)}, {', '.join(facts)}", style="dim"))
     room = max(20, width - LABEL)
     before = Text(visible(first.before))
@@ -373,22 +373,11 @@ def print_identity(server: ServerRecord, findings: tuple[Finding, ...], *, as_js
 
 
 def _fact(value: object) -> Text:
-    if value is UNSET:
-        return Text("unknown: this server does not tell", style="dim")
-    if value is None:
-        return Text("none")
-    if isinstance(value, SpeculationSettings):
-        details = [f"{name}={setting}" for name, setting in value.settings.items()]
-        draft = [f"draft model {value.draft_model}"] if value.draft_model else []
-        return Text(visible(", ".join([value.method, *draft, *details])))
-    if isinstance(value, bool):
-        return Text("yes" if value else "no")
-    return Text(visible(str(value)))
+    told = in_words(value)
+    return Text("unknown: this server does not tell", style="dim") if told is None else Text(visible(told))
 
 
 def _ability(value: object) -> Text:
     if value is None:
         return Text("unknown until it is asked", style="dim")
-    if isinstance(value, bool):
-        return Text("yes" if value else "no")
-    return Text(visible(str(value)))
+    return Text(visible(in_words(value) or ""))

@@ -15,8 +15,10 @@ from verifier.compare.fingerprints import (
     changed_fingerprint,
     compare_fingerprints,
     deterministic_but_different,
+    method_of,
     named_changes,
 )
+from verifier.compare.rates import Rates
 from verifier.compare.speed import generated
 from verifier.compare.suite import Tally
 from verifier.errors import ServerError, StoreError
@@ -34,7 +36,7 @@ from verifier.events import (
 )
 from verifier.judging.judge import Judge, is_open
 from verifier.judging.pooling import FEWEST, Suspects
-from verifier.plan import Plan
+from verifier.plan import Pass, Plan
 from verifier.prompts.sets import Prompts
 from verifier.records import (
     Arm,
@@ -45,13 +47,12 @@ from verifier.records import (
     Fingerprint,
     Prompt,
     ServerRecord,
-    SpeculationSettings,
     Summary,
 )
-from verifier.runner.capture import Pass, capture, other_renderings, render, run_all
+from verifier.runner.capture import capture, other_renderings, render, run_all
 from verifier.runner.parameter_pairs import without_effect
-from verifier.runner.refused import ARMS, findings, refused, unrenderable, without
 from verifier.servers.protocol import Counters, Server
+from verifier.store.refused import ARMS, findings, refused, unrenderable, without
 from verifier.store.run_file import Run, Store
 from verifier.store.staleness import Without, fit
 
@@ -72,18 +73,17 @@ class Check:
     strict_golden: bool = False
     whole: bool = True
     """Whether the plan's prompts are all of their sets, so that what else is in a golden is unused."""
-    tally: Tally = field(default_factory=Tally)
     settled: set[str] = field(default_factory=set)
     """Ids of prompts whose verdict was given while the others were still being answered."""
     recorded: Run | None = None
     """A run whose evidence is used where there is no reference: see `Judge`."""
 
     def __post_init__(self) -> None:
-        self.tally.policy = self.plan.policy
+        rates = Rates(other_shape=bool(self.plan.noise_concurrency))
+        self.tally = Tally(self.plan.policy, rates, least_acceptance=self.plan.min_acceptance)
         self.judge = Judge(
             self.plan, self.store, self.speculative, self.reference, self._note, self.recorded, self._wait
         )
-        self.tally.least_acceptance = self.plan.min_acceptance
 
     async def run(self) -> Summary:
         """All stages; returns what is also the last record of the file."""
@@ -149,15 +149,15 @@ class Check:
         for finding in fits.findings():
             self._note(finding)
         fits.require(self.golden, strict=self.strict_golden)
-        self.tally.stale = fits.stale_count
-        self.plan = self.judge.plan = replace(self.plan, prompts=Without(self.plan.prompts, fits.fresh))
+        self.tally.add_stale(fits.stale_count)
+        self.plan = replace(self.plan, prompts=Without(self.plan.prompts, fits.fresh))
         copy_golden(self.golden, self.plan, self.store)
 
     def _leave_out(self, refusals: Mapping[str, Failure]) -> None:
         """A prompt that one of the servers cannot be asked as it is has no verdict, and fails nothing."""
         for finding in findings(refusals):
             self._note(finding)
-        self.plan = self.judge.plan = replace(self.plan, prompts=without(self.plan.prompts, refusals))
+        self.plan = replace(self.plan, prompts=without(self.plan.prompts, refusals))
 
     def _compare_servers(self) -> list[Finding]:
         ref, spec = self.store.servers.get("ref"), self.store.servers.get("spec")
@@ -248,9 +248,8 @@ class Check:
             self.tally.add_finding(finding)
         for drafts in self.store.drafts:
             self.tally.add_drafts(drafts)
-        self.tally.drafting.method = self._method()
-        self.tally.measurement = self.store.measurement
-        self.tally.rates.other_shape = bool(self.plan.noise_concurrency)
+        spec = self.store.servers.get("spec")
+        self.tally.add_servers(method_of(spec.fingerprint if spec else None), self.store.measurement)
         by_pairs = without_effect(self.store, self.plan.prompts)
         for finding in [*self.tally.findings(), *self._collapses(), *by_pairs, *self._in_spite_of_determinism()]:
             self._note(finding)
@@ -264,12 +263,6 @@ class Check:
         if ref is None or spec is None:
             return []
         return deterministic_but_different(ref.fingerprint, spec.fingerprint, self.tally.differing)
-
-    def _method(self) -> str | None:
-        """How the speculative server says that it speculates."""
-        spec = self.store.servers.get("spec")
-        told = spec.fingerprint.speculation if spec else None
-        return told.method if isinstance(told, SpeculationSettings) else None
 
     def _collapses(self) -> list[Finding]:
         """Where acceptance broke down, in the order of asking."""

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from verifier.errors import LosslessError
 from verifier.events import Handler, Waiting
 from verifier.records import Arm
-from verifier.runner.invocation import key_variables
 from verifier.runner.settings import Settings
 from verifier.servers.addresses import parse_address
 from verifier.servers.http import Http, Secret
 from verifier.servers.identify import connect
 from verifier.servers.protocol import Server
+from verifier.store.commands import key_variables
 
 
 @asynccontextmanager

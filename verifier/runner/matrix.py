@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from verifier.compare.measures import Measuring
 from verifier.compare.policy import Policy
@@ -18,58 +17,19 @@ from verifier.errors import LosslessError
 from verifier.events import Event, Found
 from verifier.plan import Plan
 from verifier.records import Finding, Invocation, Summary
+from verifier.records.matrix_result import ALL, Matrix, Outcome, Row
 from verifier.runner.check import Check
 from verifier.runner.config import Config, Method
-from verifier.runner.invocation import invocation, of_settings
+from verifier.runner.invocation import of_settings
 from verifier.runner.managed import Running, Source, against_golden, has_open, recorded, rescored, up
 from verifier.runner.run_folder import REPORT_FILE, RUN_FILE, limits, new_folder, new_header, plan_of, report, run_store
 from verifier.runner.settings import Display, Settings
+from verifier.store.commands import invocation
 from verifier.store.run_file import Run, Store
 
 MATRIX_FILE = "matrix.json"
-ALL = "all"
-"""Stands for every category in a row."""
-
 GRAVEST = (1, 4, 3, 2)
 """Exit codes, the gravest first: a proven fault, a failed server, an open verdict."""
-
-
-class Row(Struct, frozen=True):
-    """One method in one category. ``acceptance_length`` is tokens per decode step, pooled over the answers. Speeds are
-    decode tokens a second, of answers that agree; ``speed_up`` is their ratio. ``exact_share`` is of the prompts that
-    were answered. ``None`` where nothing is known."""
-
-    method: str
-    category: str
-    prompts: int
-    exact_share: float | None
-    acceptance_length: float | None
-    ref_speed: float | None
-    spec_speed: float | None
-    speed_up: float | None
-    verdict: str = ""
-    """Of the whole run, in the row of all categories."""
-
-
-class Outcome(Struct, frozen=True):
-    """What became of one method. ``sentence`` explains its verdict; ``failure`` says why it has none."""
-
-    method: str
-    exit_code: int
-    run: str
-    report: str | None = None
-    verdict: str | None = None
-    failure: str = ""
-    sentence: str = ""
-
-
-class Matrix(Struct, frozen=True):
-    """The result of all methods. ``folder`` is where everything is."""
-
-    folder: str
-    exit_code: int
-    outcomes: tuple[Outcome, ...]
-    rows: tuple[Row, ...]
 
 
 def check(config: Config, settings: Settings, display: Display, *, rescore: bool = True) -> Matrix:

@@ -12,10 +12,10 @@ from verifier.compare.policy import Policy
 from verifier.errors import StoreError
 from verifier.records import Invocation, Summary
 from verifier.runner.check import Check
-from verifier.runner.invocation import invocation as invoked
-from verifier.runner.invocation import made_by
 from verifier.runner.run_folder import limits, new_header, plan_of, report
 from verifier.runner.settings import Display, Settings
+from verifier.store.commands import invocation as invoked
+from verifier.store.commands import made_by
 from verifier.store.provisional import renamed_on_success
 from verifier.store.run_file import Run, Store
 

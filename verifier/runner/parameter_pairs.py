@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from verifier.compare.shaping import NEUTRAL
@@ -30,22 +30,21 @@ class Pairs:
                 found.members.setdefault(name, []).append(prompt)
         return found
 
-    def without(self, prompt: Prompt) -> tuple[Prompt, tuple[str, ...]] | None:
-        """The same prompt without some of its parameters, and the names of those; ``None`` where the set has none."""
+    def partners(self, prompt: Prompt) -> Iterator[tuple[Prompt, tuple[str, ...]]]:
+        """Each prompt that is the same but for some parameters that it lacks, and the names of those."""
         for name in _names(prompt):
             for other in self.members.get(name, ()):
                 added = _added(prompt, other)
                 if added:
-                    return other, added
-        return None
+                    yield other, added
 
     def misapplied(self, run: Run, prompt: Prompt) -> tuple[str, ...]:
         """The parameters that changed only the speculative server's answer; empty where there are none.
 
         With and without them the reference gave one answer, and the speculative server gave it without them as well.
         """
-        found = self.without(prompt)
-        if found is None or not _same_tokens_sent(run, prompt, found[0]):
+        found = self._answered_partner(run, prompt)
+        if found is None:
             return ()
         other, names = found
         agree = _same(run, ("ref", prompt), ("ref", other)) and _same(run, ("ref", prompt), ("spec", other))
@@ -53,11 +52,21 @@ class Pairs:
 
     def ignored(self, run: Run, prompt: Prompt) -> bool:
         """Whether the speculative server answers as both servers do without some of the parameters."""
-        found = self.without(prompt)
-        if found is None or not _same_tokens_sent(run, prompt, found[0]):
+        found = self._answered_partner(run, prompt)
+        if found is None:
             return False
         with_it: tuple[Arm, Prompt] = ("spec", prompt)
         return bool(_same(run, with_it, ("spec", found[0])) and _same(run, with_it, ("ref", found[0])))
+
+    def _answered_partner(self, run: Run, prompt: Prompt) -> tuple[Prompt, tuple[str, ...]] | None:
+        """The first partner that both servers answered; a prompt that was left out of the run has no answers."""
+        answered = (
+            (other, names)
+            for other, names in self.partners(prompt)
+            if run.completion("ref", other.id) is not None and run.completion("spec", other.id) is not None
+        )
+        found = next(answered, None)
+        return found if found is not None and _same_tokens_sent(run, prompt, found[0]) else None
 
 
 def without_effect(run: Run, prompts: Iterable[Prompt]) -> list[Finding]:

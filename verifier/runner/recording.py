@@ -20,11 +20,12 @@ from verifier.plan import Plan
 from verifier.records import Header, Invocation
 from verifier.runner import check as stages
 from verifier.runner.connections import connected
-from verifier.runner.invocation import followed_by, of_settings
-from verifier.runner.invocation import made_by as commands_of
+from verifier.runner.invocation import of_settings
 from verifier.runner.run_folder import limits, new_header, note_command, plan_of, same_work
 from verifier.runner.settings import Display, Settings, Update
 from verifier.servers.protocol import Server
+from verifier.store.commands import followed_by
+from verifier.store.commands import made_by as commands_of
 from verifier.store.goldens import write_golden
 from verifier.store.run_file import Run, Store
 

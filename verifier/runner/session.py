@@ -40,6 +40,7 @@ from verifier.runner.settings import Display, Settings
 from verifier.servers.addresses import parse_address
 from verifier.servers.http import Http
 from verifier.servers.identify import connect
+from verifier.store import commands
 from verifier.store.matching import readable
 from verifier.store.provisional import removed_on_failure
 from verifier.store.run_file import Run, Store
@@ -120,7 +121,7 @@ async def _rescore(settings: Settings, run: Path, display: Display) -> Summary:
         display.opened(store.path, resumed=True)
         async with connected("ref", settings.ref, settings, display) as reference:
             step = settings.invocation or invocation.of_settings("rescore", settings, arguments=(run,))
-            note_command(store, invocation.followed_by(invocation.made_by(store), step))
+            note_command(store, commands.followed_by(commands.made_by(store), step))
             return report(store, await Check(plan, store, None, reference, display).rescore(), display)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType, structs
 
+from verifier.compare.divergence import common_prefix
 from verifier.errors import ServerError
 from verifier.records import Message, Parameters, Prompt, Rendering
 from verifier.servers import fields
@@ -117,7 +118,8 @@ class Texts:
                 self._added = full[: len(full) - len(bare)] if full[len(full) - len(bare) :] == bare else ()
             else:
                 other = await self._encoded("b", special=True)
-                self._added = full[: next((i for i, (x, y) in enumerate(zip(full, other, strict=False)) if x != y), 0)]
+                common = common_prefix(full, other)
+                self._added = full[:common] if common < min(len(full), len(other)) else ()
         return self._added
 
     async def _encoded(self, text: str, *, special: bool) -> tuple[int, ...]:

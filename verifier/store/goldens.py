@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from verifier.compare.divergence import divergence_point
 from verifier.compare.fingerprints import show
 from verifier.compare.speed import generated
 from verifier.compare.verdict import same_answer
@@ -204,7 +205,7 @@ def difference(old: Path, new: Path) -> Difference:
             if one is None or other is None or same_answer(one, other):
                 same += one is not None and other is not None
                 continue
-            answered.append((prompt_id, _first_difference(one, other)))
+            answered.append((prompt_id, _divergence_point(one, other)))
         return Difference(
             server=tuple(_server_changes(before, after)),
             options=tuple(_option_changes(before.header.options, after.header.options)),
@@ -232,12 +233,9 @@ def _option_changes(before: dict[str, object], after: dict[str, object]) -> Iter
             yield f"{name}: {before.get(name)!r}, then {after.get(name)!r}"
 
 
-def _first_difference(one: Completion, other: Completion) -> int | None:
+def _divergence_point(one: Completion, other: Completion) -> int | None:
     """The first token that differs; ``None`` without ids, or where something other than the tokens differs."""
-    if one.ids is None or other.ids is None or one.ids == other.ids:
-        return None
-    pairs = enumerate(zip(one.ids, other.ids, strict=False))
-    return next((place for place, (a, b) in pairs if a != b), min(len(one.ids), len(other.ids)))
+    return divergence_point(one.ids, other.ids) if one.ids is not None and other.ids is not None else None
 
 
 def prune(path: Path, prompts: Prompts, *, dry_run: bool = False) -> list[str]:

@@ -1,4 +1,5 @@
 // Buttons, keys, and what happens when the page opens.
+/* global root, byId, rows, rowOf, fill, search, readTexts, apply, reset, view, dressAll, bring, step, tokensOf */
 
 const pressed = (name, on) => byId("toolbar").querySelector(`[data-do=${name}]`).setAttribute("aria-pressed", String(on));
 
@@ -95,4 +96,6 @@ apply();
 addEventListener("hashchange", visit);
 visit();
 // Texts are read while nothing else is to be done, so that the first search finds them ready.
-(window.requestIdleCallback ?? setTimeout)(() => readTexts().then(() => { root.dataset.ready = "yes"; }, () => { /* a search will tell */ }));
+const ready = () => { root.dataset.ready = "yes"; };
+const failed = () => { /* the first search reports it */ };
+(window.requestIdleCallback ?? setTimeout)(() => readTexts().then(ready, failed));

@@ -1,4 +1,6 @@
 // Which prompts are shown, and in what order.
+/* global root, list, byId, all, once, rows, entryOf, breathe */
+// Declares for the others: search, status, readTexts, apply, reset.
 
 const search = byId("search");
 const regex = byId("regex");

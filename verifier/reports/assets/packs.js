@@ -1,4 +1,6 @@
 // What the page holds compressed, and the prompts it belongs to.
+// The scripts are joined into one function in the order of html.py, so each may use what an earlier one declares.
+// Declares for the others: root, list, byId, all, once, rows, rowOf, pieces, entryOf, fill, breathe, escaped.
 
 const root = document.documentElement;
 const list = document.getElementById("list");
@@ -58,5 +60,8 @@ const breathe = () => {
 };
 
 // Characters that act or hide, as JSON escapes.
-const ACTING = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\uffff]/g;
+const ACTING = new RegExp("[" + [
+  "\\u0000-\\u0009\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u180b-\\u180f",
+  "\\u200b-\\u200f\\u2028-\\u202e\\u2060-\\u206f\\u3164\\ufeff\\uffa0\\ufff9-\\uffff",
+].join("") + "]", "g");
 const escaped = (text) => text.replace(ACTING, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));

@@ -1,4 +1,6 @@
 // The answers by token: what each one is, and what the reference thinks of it.
+/* global rowOf, pieces, entryOf, escaped */
+// Declares for the others: tokensOf.
 
 const AROUND = 16;
 const SPANS = 24;
@@ -28,7 +30,7 @@ const inSpan = (spans, side, index) => spans.some((span) => span[side] <= index 
 const bytesOf = (piece) => [...new TextEncoder().encode(piece)].map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
 
 // Before the first difference both sides share the reference's distributions; at a split the evidence tells.
-const told = (facts, side, index, id) => {
+const standing = (facts, side, index, id) => {
   const split = facts.splits.find((one) => one.index === index);
   const first = facts.spans[0]?.[0] ?? Infinity;
   const top = side === 0 || index <= first ? facts.ref.top?.[index] : undefined;
@@ -43,7 +45,7 @@ const told = (facts, side, index, id) => {
 const named = (id, names) => (names[id] === undefined ? `#${id}` : `#${id} ${escaped(JSON.stringify(names[id]))}`);
 
 const describe = (facts, names, side, index, id) => {
-  const { logprob, rank, split } = told(facts, side, index, id);
+  const { logprob, rank, split } = standing(facts, side, index, id);
   const piece = names[id];
   const words = [
     `token ${index} of the ${side === 0 ? "reference" : "speculative answer"}`,

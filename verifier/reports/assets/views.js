@@ -1,4 +1,6 @@
 // How an answer is shown: side by side or in one column, with its white space, one difference after another.
+/* global list, all, rows, rowOf, entryOf, fill, breathe, escaped, status */
+// Declares for the others: view, dressAll, bring, step.
 
 const view = { inline: false, spaces: false };
 
@@ -77,7 +79,8 @@ const rawOf = async (row, place) => {
   if (!raw || place.dataset.filled) return;
   place.dataset.filled = "yes";
   // Numbers of one array on one line: a thousand ids one below the other cannot be read.
-  const json = raw.map((record) => JSON.stringify(record, null, 1).replace(/\[[-\d.,e\s[\]null]*\]/g, (numbers) => numbers.replace(/\s+/g, "")));
+  const compact = (numbers) => numbers.replace(/\s+/g, "");
+  const json = raw.map((record) => JSON.stringify(record, null, 1).replace(/\[[-\d.,e\s[\]null]*\]/g, compact));
   place.textContent = escaped(json.join("\n"));
 };
 

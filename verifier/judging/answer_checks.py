@@ -1,4 +1,4 @@
-"""What two answers show by themselves, whatever the reference thinks of their tokens."""
+"""What two answers show without asking the reference: contradictions in themselves, and answers to other prompts."""
 
 from __future__ import annotations
 
@@ -14,55 +14,61 @@ from verifier.store.run_file import Run, Store
 
 
 @dataclass(frozen=True)
-class Shown:
+class Checked:
     """How the answers to a prompt contradict themselves, and whose answer the speculative one may be instead."""
 
     ref: tuple[Contradiction, ...] = ()
     spec: tuple[Contradiction, ...] = ()
     neighbour: str = ""
-    """The other prompt whose answer the speculative one is."""
+    """The other prompt that the reference gave the speculative answer to; empty if there is none."""
 
 
-NOTHING_SHOWN = Shown()
+UNCHECKED = Checked()
 
 
 @dataclass
-class OwnWords:
-    """Holds answers against their own tokens, their limits and the other answers of the run."""
+class AnswerChecks:
+    """Checks answers against their own tokens, their limits and the other answers of the run."""
 
     plan: Plan
     store: Store
     server: Server | None
-    """Whichever server there is to decode token ids."""
+    """Decodes token ids; either server will do."""
     recorded: Run | None = None
-    """Where the speculative answers come from a file: the run that it holds."""
+    """The run that the speculative answers were copied from, if they come from a file."""
     _background: Background | None = None
 
-    async def shown(self, prompt: Prompt, ref: Completion, spec: Completion) -> Shown:
-        """What two answers that differ show by themselves, beside the other answers of the run."""
+    async def check(self, prompt: Prompt, ref: Completion, spec: Completion) -> Checked:
+        """Check two answers that differ. The first call reads all answers of the reference."""
         if self._background is None:
             self._background = Background.of(self.store)
-        of_ref, of_spec = await self._text_of(ref), await self._text_of(spec)
+        of_ref, of_spec = await self._decoded(ref), await self._decoded(spec)
         known = of_ref is not None and of_spec is not None
-        return Shown(
-            contradictions(ref, self.terms(prompt, "ref"), of_ref if known else None),
-            contradictions(spec, self.terms(prompt, "spec"), of_spec if known else None),
+        end_ids = self._background.end_ids
+        return Checked(
+            contradictions(ref, self.terms(prompt, "ref", end_ids), of_ref if known else None),
+            contradictions(spec, self.terms(prompt, "spec", end_ids), of_spec if known else None),
             self._background.neighbour(spec, ref, self.store),
         )
 
-    def terms(self, prompt: Prompt, arm: Arm) -> Terms:
-        """What an answer of ``arm`` to a prompt is held against; without end tokens until `shown` was asked once."""
+    def terms(self, prompt: Prompt, arm: Arm, end_ids: frozenset[int] = frozenset()) -> Terms:
+        """What an answer of ``arm`` to a prompt is held against.
+
+        Args:
+            end_ids: ids that are known to be end tokens.
+        """
         server, rendering = self.store.servers.get(arm), self.store.rendering(prompt.id)
-        mark = server.fingerprint if server else None
+        fingerprint = server.fingerprint if server else None
+        context = fingerprint.context_length if fingerprint else None
         return Terms(
             limit=self._limit(prompt, arm),
             sent=len(rendering.ids) if rendering and rendering.ids is not None else None,
             stop=prompt.parameters.stop,
             ignore_eos=prompt.parameters.ignore_eos,
             min_tokens=prompt.parameters.min_tokens,
-            end_ids=self._background.end_ids if self._background else frozenset(),
-            context_length=mark.context_length if mark and isinstance(mark.context_length, int) else None,
-            ends_in_ids=mark is not None and mark.engine.lower() in ENDS_IN_IDS,
+            end_ids=end_ids,
+            context_length=context if isinstance(context, int) else None,
+            ends_in_ids=fingerprint is not None and fingerprint.engine.lower() in ENDS_IN_IDS,
         )
 
     def _limit(self, prompt: Prompt, arm: Arm) -> int | None:
@@ -76,8 +82,8 @@ class OwnWords:
             asked = replace(asked, max_tokens=most, capped=bool(options.get("capped")))
         return asked.limit(prompt)
 
-    async def _text_of(self, answer: Completion) -> str | None:
-        """What the ids of an answer decode to, by either server's detokenizer; ``None`` where that is not known."""
+    async def _decoded(self, answer: Completion) -> str | None:
+        """The text that the ids of an answer decode to; ``None`` where no server can say."""
         if self.server is None or not answer.ids:
             return None
         try:
