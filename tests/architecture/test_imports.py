@@ -32,7 +32,6 @@ HOOK = ("verifier.runner.run_folder", "verifier.reports.html")
 """The one place where running a check reaches into reports: the page that every run leaves beside its file."""
 
 KNOWN: dict[tuple[str, str], str] = {
-    ("verifier.judging.judge", "verifier.runner.parameter_pairs"): "pairs are judged: they belong to judging/",
     ("verifier.prompts.token_counter", "verifier.runner.connections"): "needs only the API key of the environment",
     ("verifier.reports.reproduce", "verifier.servers.addresses"): "writes the requests of the adapters as curl",
     ("verifier.reports.reproduce", "verifier.servers.completions"): "the same",

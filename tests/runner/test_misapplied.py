@@ -14,9 +14,9 @@ from tests.helpers.mock_servers.answer import MockAnswer, remade
 from tests.helpers.mock_servers.shape import PLAIN
 from tests.helpers.tiny_prompts import prompts
 from verifier.cli import run
+from verifier.judging.parameter_pairs import Pairs
 from verifier.prompts.selection import Selection
 from verifier.records import SCHEMA_VERSION, Arm, Completion, Header, Parameters, Prompt, Rendering
-from verifier.runner.parameter_pairs import Pairs
 from verifier.store.run_file import Store
 
 LIMIT = 48

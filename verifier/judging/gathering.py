@@ -15,11 +15,11 @@ from verifier.compare.tolerance import is_reliable
 from verifier.errors import ServerError
 from verifier.judging.answer_checks import UNCHECKED, AnswerChecks, Checked
 from verifier.judging.notes import notes_on_usage
+from verifier.judging.parameter_pairs import Pairs
 from verifier.judging.reference import ReferenceEvidence
 from verifier.judging.scoring import NO_EVIDENCE, Evidence
 from verifier.plan import Plan
 from verifier.records import Alignment, Arm, Completion, Prompt
-from verifier.runner.parameter_pairs import Pairs
 from verifier.servers.ending import WINDOW
 from verifier.servers.protocol import Server
 from verifier.store.run_file import Store

@@ -35,6 +35,7 @@ from verifier.events import (
     Waiting,
 )
 from verifier.judging.judge import Judge, is_open
+from verifier.judging.parameter_pairs import without_effect
 from verifier.judging.pooling import FEWEST, Suspects
 from verifier.plan import Pass, Plan
 from verifier.prompts.sets import Prompts
@@ -50,7 +51,6 @@ from verifier.records import (
     Summary,
 )
 from verifier.runner.capture import capture, other_renderings, render, run_all
-from verifier.runner.parameter_pairs import without_effect
 from verifier.servers.protocol import Counters, Server
 from verifier.store.refused import ARMS, findings, refused, unrenderable, without
 from verifier.store.run_file import Run, Store
