@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from verifier.cli import options
+from verifier.run_options import JudgingOptions
 
 POLICY = frozenset({"policy", "fail_on", "allow"})
 """Parameters that choose a policy. Where none is given, the run keeps the one that it was checked by."""
@@ -15,15 +16,13 @@ POLICY = frozenset({"policy", "fail_on", "allow"})
 
 @click.command("rescore")
 @click.argument("run", metavar="RUN.jsonl", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@options.ref(required=True)
-@options.judged
-@options.timeout
+@options.named("ref", required=True)
+@options.of("rescore", JudgingOptions)
+@options.named("timeout")
 @options.as_json
 @options.quiet
 @click.pass_context
-def command(
-    ctx: click.Context, /, run: Path, ref: str, timeout: float, as_json: bool, quiet: bool, **judged: Any
-) -> int:
+def command(ctx: click.Context, /, run: Path, as_json: bool, quiet: bool, **_: Any) -> int:
     """Ask the reference about every difference of RUN.jsonl that has no full evidence yet.
 
     For one card: check against a golden, stop the speculative server, start the reference again, rescore. Without
@@ -35,7 +34,7 @@ def command(
     from verifier.runner import session
     from verifier.runner.run_folder import stored_policy
 
-    settings = session.Settings(ref=ref, timeout=timeout, invocation=options.invoked(ctx), **options.judging(**judged))
+    settings = options.settings_of(ctx, "rescore")
     if not options.given(ctx) & POLICY:
         settings = replace(settings, policy=stored_policy(run))
     with Terminal(as_json=as_json, quiet=quiet) as terminal:

@@ -12,6 +12,7 @@ from verifier.errors import LosslessError
 from verifier.prompts.selection import Selection
 from verifier.records import Header
 from verifier.runner import session
+from verifier.runner.run_folder import recorded_passes
 from verifier.runner.session import Display, Settings
 from verifier.runner.settings import Update
 from verifier.store.compression import is_compressed
@@ -77,10 +78,10 @@ def record(path: Path, settings: Settings, ids: tuple[str, ...], update: Update,
 
 def _lacking(golden: Run, selection: Selection) -> Iterable[str]:
     """Prompts of the set that the golden lacks, or holds in another form, or not in every pass."""
-    runs = int(golden.header.options.get("ref_runs", 1))
+    passes = recorded_passes(golden)
     fresh = fit(golden, selection, None).fresh
     for prompt in selection:
-        if prompt.id not in fresh or not all(golden.has_completion("ref", prompt.id, run) for run in range(runs)):
+        if prompt.id not in fresh or not all(golden.has_completion("ref", prompt.id, each.run) for each in passes):
             yield prompt.id
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from verifier.errors import ServerError
 from verifier.events import Advanced, Answered, Failed, Found, Handler, StageStarted
+from verifier.plan import Pass
 from verifier.prompts.sets import Prompts
 from verifier.records import Arm, Completion, Failure, Finding, Prompt, Rendering, Timing
 from verifier.servers.logprobs import doubtful
@@ -23,29 +24,6 @@ MOST_SHOWN = 3
 """Prompts that are told to be rendered differently; the first one says enough."""
 MOST_REFUSALS = 3
 """Prompts in a row that cannot even connect before the server is taken for gone."""
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One pass of one arm over all prompts. ``run`` counts the passes of an arm from 0.
-
-    ``backwards`` goes through the rendered prompts from the last to the first, so that what a server keeps from one
-    request to the next is not the same in both passes.
-    """
-
-    arm: Arm
-    run: int = 0
-    max_tokens: int = 128
-    capped: bool = False
-    concurrency: int = 1
-    top_logprobs: int = 0
-    backwards: bool = False
-
-    def limit(self, prompt: Prompt) -> int:
-        """Tokens that an answer to this prompt may have: its own limit, cut down only where the user set one."""
-        if prompt.max_tokens is None:
-            return self.max_tokens
-        return min(prompt.max_tokens, self.max_tokens) if self.capped else prompt.max_tokens
 
 
 async def run_all(workers: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -34,7 +34,7 @@ from verifier.events import (
 )
 from verifier.judging.judge import Judge, is_open
 from verifier.judging.pooling import FEWEST, Suspects
-from verifier.plan import Plan
+from verifier.plan import Pass, Plan
 from verifier.prompts.sets import Prompts
 from verifier.records import (
     Arm,
@@ -48,7 +48,7 @@ from verifier.records import (
     SpeculationSettings,
     Summary,
 )
-from verifier.runner.capture import Pass, capture, other_renderings, render, run_all
+from verifier.runner.capture import capture, other_renderings, render, run_all
 from verifier.runner.parameter_pairs import without_effect
 from verifier.runner.refused import ARMS, findings, refused, unrenderable, without
 from verifier.servers.protocol import Counters, Server

@@ -22,7 +22,7 @@ from verifier.runner import check as stages
 from verifier.runner.connections import connected
 from verifier.runner.invocation import followed_by, of_settings
 from verifier.runner.invocation import made_by as commands_of
-from verifier.runner.run_folder import limits, new_header, note_command, plan_of, same_work
+from verifier.runner.run_folder import limits, new_header, note_command, plan_of, same_work, with_defaults
 from verifier.runner.settings import Display, Settings, Update
 from verifier.servers.protocol import Server
 from verifier.store.goldens import write_golden
@@ -111,7 +111,7 @@ def _may_write(output: Path, earlier: Run | None, header: Header, plan: Plan, up
     if earlier is None or update == "all":
         return
     if update == "new":
-        if earlier.header.options != header.options:
+        if with_defaults(earlier.header.options) != with_defaults(header.options):
             raise StoreError(
                 f"{output} was recorded with other options: {earlier.header.options}, not {header.options}.",
                 "Give the same options, or record all of it again with --update.",
