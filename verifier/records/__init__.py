@@ -2,7 +2,10 @@
 
 from verifier.records.prompt import Message, Parameters, Prompt
 from verifier.records.run import (
+    ARMS,
+    LABELS,
     SCHEMA_VERSION,
+    TITLES,
     Abilities,
     Alignment,
     Arm,
@@ -42,7 +45,10 @@ from verifier.records.run import (
 )
 
 __all__ = [
+    "ARMS",
+    "LABELS",
     "SCHEMA_VERSION",
+    "TITLES",
     "Abilities",
     "Alignment",
     "Arm",

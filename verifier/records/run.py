@@ -25,6 +25,11 @@ SCHEMA_VERSION = 2
 """Version of the file format. It grows when a reader of the previous version would misread a file."""
 
 Arm = Literal["ref", "spec"]
+ARMS: tuple[Arm, Arm] = ("ref", "spec")
+TITLES: dict[Arm, str] = {"ref": "reference", "spec": "speculative server"}
+"""What the arms are called in a sentence."""
+LABELS: dict[Arm, str] = {"ref": "reference", "spec": "speculative"}
+"""What they are called in one word."""
 Class = Literal["exact", "near-lossless", "diverged", "error"]
 Fault = Literal["none", "speculation", "reference", "comparison", "undetermined"]
 Cause = Literal[

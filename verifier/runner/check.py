@@ -37,6 +37,7 @@ from verifier.judging.pooling import FEWEST, Suspects
 from verifier.plan import Pass, Plan
 from verifier.prompts.sets import Prompts
 from verifier.records import (
+    ARMS,
     Arm,
     Comparison,
     Drafts,
@@ -50,7 +51,7 @@ from verifier.records import (
 )
 from verifier.runner.capture import capture, other_renderings, render, run_all
 from verifier.runner.parameter_pairs import without_effect
-from verifier.runner.refused import ARMS, findings, refused, unrenderable, without
+from verifier.runner.refused import findings, refused, unrenderable, without
 from verifier.servers.protocol import Counters, Server
 from verifier.store.run_file import Run, Store
 from verifier.store.staleness import Without, fit

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from verifier.prompts.sets import names
-from verifier.records import Arm, Invocation
+from verifier.records import ARMS, Arm, Invocation
 from verifier.redaction import HIDDEN, public_address, without_secrets
 from verifier.run_options import OPTIONS, Command, Option
 from verifier.runner.settings import Settings
@@ -149,8 +149,7 @@ def key_variables(arm: Arm) -> tuple[str, str]:
 
 def _keys(command: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     """The environment variables that held the API keys of the servers that are asked."""
-    arms: tuple[Arm, ...] = ("ref", "spec")
-    asked = [arm for arm in arms if {arm, f"{arm}-cmd"} & set(options) or "config" in options]
+    asked = [arm for arm in ARMS if {arm, f"{arm}-cmd"} & set(options) or "config" in options]
     used = (next((name for name in key_variables(arm) if os.environ.get(name)), None) for arm in asked)
     return tuple(dict.fromkeys(name for name in used if name is not None))
 
@@ -195,8 +194,7 @@ def _servers(run: Run) -> dict[str, Any]:
         if started:
             return started
     options: dict[str, Any] = {}
-    arms: tuple[Arm, ...] = ("spec", "ref")
-    for arm in arms:
+    for arm in reversed(ARMS):
         mark = run.header.options.get(arm)
         if isinstance(mark, str) and mark and not re.match(r"https?://", mark):
             # Started for the run, at an address that is gone. The environment is written before the command.

@@ -21,7 +21,7 @@ from verifier.errors import LosslessError
 from verifier.events import Advanced, Found, Handler, StageStarted, Waiting
 from verifier.judging.judge import is_open
 from verifier.plan import Plan
-from verifier.records import Arm, Finding, Invocation, Summary
+from verifier.records import LABELS, Arm, Finding, Invocation, Summary
 from verifier.redaction import without_secrets
 from verifier.runner.check import Check
 from verifier.runner.connections import connected
@@ -38,7 +38,6 @@ HEALTH_SECONDS = 1800.0
 
 GOLDEN_FILE = "golden.jsonl"
 PORT = "{port}"
-SIDES: dict[Arm, str] = {"ref": "reference", "spec": "speculative"}
 
 
 @dataclass(frozen=True)
@@ -117,9 +116,9 @@ async def up(source: Source, arm: Arm, folder: Path, emit: Handler) -> AsyncIter
     began = time.monotonic()
 
     def wait(line: str) -> None:
-        emit(Waiting(f"The {SIDES[arm]} server starts ({time.monotonic() - began:.0f} s): {line}"))
+        emit(Waiting(f"The {LABELS[arm]} server starts ({time.monotonic() - began:.0f} s): {line}"))
 
-    with Process(words, url, _new_log(folder, SIDES[arm]), environment=source.environment) as process:
+    with Process(words, url, _new_log(folder, LABELS[arm]), environment=source.environment) as process:
         await process.healthy(source.health_deadline, wait)
         emit(Advanced("start", arm))
         yield Running(url, process)

@@ -10,7 +10,7 @@ from pathlib import Path
 from verifier.compare.fingerprints import named_changes
 from verifier.compare.policy import Policy
 from verifier.errors import StoreError
-from verifier.records import Invocation, Summary
+from verifier.records import TITLES, Invocation, Summary
 from verifier.runner.check import Check
 from verifier.runner.invocation import invocation as invoked
 from verifier.runner.invocation import made_by
@@ -49,7 +49,7 @@ def merge(paths: Sequence[Path], output: Path, display: Display, invocation: Inv
 def _same_servers(first: Run, shard: Run) -> None:
     for arm, server in first.servers.items():
         other = shard.servers.get(arm)
-        side = "reference" if arm == "ref" else "speculative server"
+        side = TITLES[arm]
         if other is None:
             what = f"it names no {side}"
         elif changes := named_changes(server.fingerprint, other.fingerprint):
