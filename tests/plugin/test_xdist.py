@@ -110,8 +110,8 @@ def test_a_worker_that_dies_in_the_middle_of_the_check_is_replaced(project: pyte
         "def pytest_configure(config):\n"
         "    if not hasattr(config, 'workerinput'):\n"
         "        return\n"
-        "    from verifier import golden\n"
-        "    original = golden.Store.append\n"
+        "    from verifier.store import run_file\n"
+        "    original = run_file.Store.append\n"
         "    def dying(store, record):\n"
         "        if type(record).__name__ == 'Completion':\n"
         "            try:\n"
@@ -121,7 +121,7 @@ def test_a_worker_that_dies_in_the_middle_of_the_check_is_replaced(project: pyte
         "            else:\n"
         "                os._exit(1)\n"
         "        original(store, record)\n"
-        "    golden.Store.append = dying\n"
+        "    run_file.Store.append = dying\n"
     )
     _, found = ended(project, "-n2", *two.arguments)
     assert sorted(found.values()) == ["FAILED", "PASSED", "PASSED", "PASSED"]

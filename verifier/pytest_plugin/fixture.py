@@ -14,6 +14,7 @@ from verifier.pytest_plugin import failures
 from verifier.pytest_plugin import outcomes as judging
 from verifier.pytest_plugin.checks import Checked, Checks
 from verifier.records import Comparison, SuiteVerdict, Summary
+from verifier.reports.results import Results
 from verifier.reports.untrusted import visible
 from verifier.runner.settings import DEFAULT_PROMPTS
 
@@ -84,7 +85,7 @@ class Result:
     def _assert_policy(self) -> None:
         """The run passes where `lossless check` exits with 0 under the policy of the options, and nowhere else."""
         __tracebackhide__ = True
-        if self.summary.exit_code != 0:
+        if Results(self.summary).of_run() != "passed":
             raise AssertionError(
                 f"The policy {visible(self.summary.policy)!r} does not let this run pass: `lossless check` exits with "
                 f"{self.summary.exit_code}. --lossless-allow excuses a class, cause or fault, or `inconclusive`.\n"
@@ -124,7 +125,7 @@ class Result:
 
     def unnoticed(self) -> str | None:
         """What to say of a check whose result no test looked at, if it is not one that passes."""
-        if self._summary.exit_code == 0:
+        if Results(self._summary).of_run() == "passed":
             return None
         name, verdict = visible(self._checked.work.name), self._summary.verdict
         return (

@@ -224,7 +224,8 @@ def _number(bound: Bound, given: str, source: str) -> float:
     try:
         number = bound.kind(given)
     except ValueError:
-        raise pytest.UsageError(f"{source} is {given!r}, which is not a number.") from None
+        whole = "whole " if bound.kind is int else ""
+        raise pytest.UsageError(f"{source} is {given!r}, which is not a {whole}number.") from None
     wrong = bound.problem(number)
     if wrong:
         # As it was given: 1e999 is infinity by now.
