@@ -10,8 +10,8 @@ import msgspec
 
 from verifier.errors import LosslessError
 from verifier.prompts.selection import Selection
-from verifier.records import Header
 from verifier.runner import session
+from verifier.runner.copying import copy_records
 from verifier.runner.run_folder import recorded_passes
 from verifier.runner.session import Display, Settings
 from verifier.runner.settings import Update
@@ -92,10 +92,7 @@ def _record_again(path: Path, again: frozenset[str], settings: Settings, display
     beside.unlink(missing_ok=True)
     try:
         with Run(path) as golden, Store(beside, golden.header) as store:
-            for offset in [offset for offset, _ in golden.scan()]:
-                kept = golden.at(offset)
-                if not isinstance(kept, Header) and getattr(kept, "prompt_id", None) not in again:
-                    store.append(kept)
+            copy_records(golden, store, lambda one: None if getattr(one, "prompt_id", None) in again else one)
         session.record(settings, beside, display)
         if is_compressed(path):
             with Run(beside) as recorded:

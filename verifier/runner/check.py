@@ -50,13 +50,12 @@ from verifier.records import (
     Summary,
 )
 from verifier.runner.capture import capture, other_renderings, render, run_all
+from verifier.runner.copying import copy_golden, copy_golden_server
 from verifier.runner.parameter_pairs import without_effect
 from verifier.runner.refused import findings, refused, unrenderable, without
 from verifier.servers.protocol import Counters, Server
 from verifier.store.run_file import Run, Store
 from verifier.store.staleness import Without, fit
-
-__all__ = ["Check", "Plan", "copy_golden", "record"]
 
 
 @dataclass
@@ -120,7 +119,7 @@ class Check:
 
     async def _identify(self) -> None:
         if self.golden is not None:
-            copy_servers(self.golden, self.store)
+            copy_golden_server(self.golden, self.plan, self.store)
         for arm, server in self._servers():
             await identify(arm, server, self.store, self.emit)
         for finding in self._compare_servers():
@@ -370,25 +369,3 @@ async def record(server: Server, plan: Plan, store: Store, emit: Handler) -> int
         any(not store.has_completion("ref", prompt.id, job.run) for job in plan.passes("ref"))
         for prompt in without(askable, left_out)
     )
-
-
-def copy_servers(golden: Run, store: Store) -> None:
-    """Copy what a golden says about its server."""
-    server = golden.servers.get("ref")
-    if server is not None and "ref" not in store.servers:
-        store.append(server)
-    if golden.measurement is not None and store.measurement is None:
-        store.append(golden.measurement)
-
-
-def copy_golden(golden: Run, plan: Plan, store: Store) -> None:
-    """Copy a golden's server, renderings and answers for the plan's prompts into a run."""
-    copy_servers(golden, store)
-    for prompt in plan.prompts:
-        rendering = golden.rendering(prompt.id)
-        if rendering is not None and not store.has_rendering(prompt.id):
-            store.append(rendering)
-        for job in plan.passes("ref"):
-            completion = golden.completion("ref", prompt.id, job.run)
-            if completion is not None and not store.has_completion("ref", prompt.id, job.run):
-                store.append(completion)

@@ -12,6 +12,7 @@ from verifier.compare.policy import Policy
 from verifier.errors import StoreError
 from verifier.records import TITLES, Invocation, Summary
 from verifier.runner.check import Check
+from verifier.runner.copying import copy_records
 from verifier.runner.invocation import invocation as invoked
 from verifier.runner.invocation import made_by
 from verifier.runner.run_folder import limits, new_header, plan_of, report
@@ -73,26 +74,9 @@ def _common_policy(shards: Sequence[Run]) -> Policy:
 
 
 def _copy(shard: Run, store: Store) -> None:
-    for server in shard.servers.values():
-        if server.arm not in store.servers:
-            store.append(server)
-    if shard.measurement is not None and store.measurement is None:
-        store.append(shard.measurement)
-    for drafts in shard.drafts:
-        store.append(drafts)
-    for finding in shard.findings:
-        if finding not in store.findings:
-            store.append(finding)
     for prompt_id in shard.prompt_ids():
         if store.has_rendering(prompt_id):
             raise StoreError(
-                f"{shard.path} holds the prompt {prompt_id!r}, which another shard has too.", "Split by id."
+                f"{shard.path} contains the prompt {prompt_id!r}, which another shard contains too.", "Split by id."
             )
-        rendering = shard.rendering(prompt_id)
-        if rendering is not None:
-            store.append(rendering)
-        for completion in shard.completions(prompt_id):
-            store.append(completion)
-        comparison = shard.comparison(prompt_id)
-        if comparison is not None:
-            store.append(comparison)
+    copy_records(shard, store, lambda record: record)

@@ -17,9 +17,10 @@ from msgspec.structs import replace
 from verifier.compare.fingerprints import GRAVE, changed_fields, named_changes
 from verifier.errors import LosslessError, StoreError
 from verifier.plan import Plan
-from verifier.records import Header, Invocation
+from verifier.records import Comparison, Drafts, Failure, Finding, Header, Invocation, Record
 from verifier.runner import check as stages
 from verifier.runner.connections import connected
+from verifier.runner.copying import copy_records
 from verifier.runner.invocation import followed_by, of_settings
 from verifier.runner.invocation import made_by as commands_of
 from verifier.runner.run_folder import limits, new_header, note_command, plan_of, same_work, with_defaults
@@ -162,21 +163,17 @@ def _part(output: Path, header: Header, display: Display, *, fresh: bool) -> Ite
 
 
 def _keep(golden: Run, plan: Plan, store: Store) -> None:
-    """Copy what a golden holds, but for prompts that changed since: those are asked again."""
-    if "ref" in golden.servers and "ref" not in store.servers:
-        store.append(golden.servers["ref"])
-    if golden.measurement is not None and store.measurement is None:
-        store.append(golden.measurement)
-    for drafts in golden.drafts:
-        if drafts not in store.drafts:
-            store.append(drafts)
+    """Copy what a golden holds, except for prompts that changed since: those are asked again."""
     digests = {prompt.id: prompt.digest for prompt in plan.prompts}
-    for prompt_id in golden.prompt_ids():
+
+    def is_kept(prompt_id: str) -> bool:
         rendering = golden.rendering(prompt_id)
-        if rendering is None or store.has_rendering(prompt_id):
-            continue
-        if rendering.digest != digests.get(prompt_id, rendering.digest):
-            continue
-        store.append(rendering)
-        for completion in golden.completions(prompt_id):
-            store.append(completion)
+        changed = rendering is not None and rendering.digest != digests.get(prompt_id, rendering.digest)
+        return not changed and not store.has_rendering(prompt_id)
+
+    def take(record: Record) -> Record | None:
+        if isinstance(record, Drafts):
+            return None if record in store.drafts else record
+        return None if isinstance(record, Finding | Failure | Comparison) else record
+
+    copy_records(golden, store, take, [prompt_id for prompt_id in golden.prompt_ids() if is_kept(prompt_id)])

@@ -12,15 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from verifier.compare.fingerprints import LOSSY_SWITCH, SERVER_CHANGED
-from verifier.compare.speed import generated
 from verifier.errors import StoreError
 from verifier.events import Found
 from verifier.plan import Plan
-from verifier.records import Arm, Drafts, Finding, Rendering, ServerRecord, Summary
+from verifier.records import Finding, Rendering, ServerRecord, Summary
 from verifier.runner import invocation
-from verifier.runner.check import Check, copy_golden
+from verifier.runner.check import Check
 from verifier.runner.connections import api_key, connected
+from verifier.runner.copying import copy_compared
 from verifier.runner.recording import record
 from verifier.runner.run_folder import (
     REPORT_FILE,
@@ -94,10 +93,15 @@ async def _compare(settings: Settings, reference: Path, speculative: Path, displ
         header = new_header("check", plan.prompts, options, made_by)
         with removed_on_failure(folder), Store(folder / RUN_FILE, header) as store:
             display.opened(store.path, resumed=False)
-            copy_golden(a, plan, store)
-            _copy_findings(a, "ref", store, "ref")
-            _copy_speculative(b, plan, store, named=speculative)
-            _copy_failures(a, b, plan, store)
+            copy_compared(a, "ref", plan, store)
+            copy_compared(b, "spec", plan, store)
+            if not any(store.has_completion("spec", prompt.id) for prompt in plan.prompts):
+                raise StoreError(
+                    f"{speculative} answers no prompt of {plan.prompts.name!r}.",
+                    "Record both files with the same prompt set.",
+                )
+            for finding in _sent_differently(b, plan, store):
+                store.append(finding)
             if pair.by_text:
                 _leave_out_ends(plan, store)
             for finding in pair.findings:
@@ -124,71 +128,14 @@ async def _rescore(settings: Settings, run: Path, display: Display) -> Summary:
             return report(store, await Check(plan, store, None, reference, display).rescore(), display)
 
 
-def _copy_speculative(source: Run, plan: Plan, store: Store, *, named: Path) -> None:
-    """Copy the answers of a file as those of the speculative server; a golden holds them as its reference's."""
-    arm: Arm = "spec" if "spec" in source.servers else "ref"
-    server = source.servers.get(arm)
-    if server is not None:
-        store.append(msgspec.structs.replace(server, arm="spec"))
-    found = 0
+def _sent_differently(source: Run, plan: Plan, store: Store) -> Iterator[Finding]:
+    """The prompts that were sent in another form in the speculative server's file than in the reference's."""
     for prompt in plan.prompts:
-        completion = source.completion(arm, prompt.id)
-        if completion is None:
-            continue
-        found += 1
-        store.append(msgspec.structs.replace(completion, arm="spec", run=0, top=None))
         ours, theirs = store.rendering(prompt.id), source.rendering(prompt.id)
-        if ours is not None and theirs is not None and not _sent_alike(ours, theirs):
-            store.append(
-                Finding(
-                    "prompt-differs",
-                    f"The prompt {prompt.id!r} was not sent alike in the two files.",
-                    severity="invalid",
-                    prompt_id=prompt.id,
-                )
-            )
-    for drafts in _drafts(source, arm):
-        store.append(drafts)
-    _copy_findings(source, arm, store, "spec")
-    if not found:
-        raise StoreError(
-            f"{named} answers no prompt of {plan.prompts.name!r}.", "Record both files with the same prompt set."
-        )
-
-
-def _copy_findings(source: Run, arm: Arm, store: Store, to: Arm) -> None:
-    """Copy what was noticed about a server that a verdict depends on."""
-    for finding in source.findings:
-        changed = finding.name == SERVER_CHANGED and finding.arm == arm
-        if changed or (finding.name == LOSSY_SWITCH and to == "spec"):
-            store.append(msgspec.structs.replace(finding, arm=to))
-
-
-def _drafts(source: Run, arm: Arm) -> Iterator[Drafts]:
-    """What the server's own counters grew by, as those of the speculative server.
-
-    Files of earlier versions do not say to which answers that belongs: it is to all of the file, of which fewer may be
-    compared now.
-    """
-    of_arm = [drafts for drafts in source.drafts if drafts.arm == arm]
-    if any(drafts.tokens is None for drafts in of_arm):
-        every = (source.completion(arm, prompt_id) for prompt_id in source.prompt_ids())
-        lengths = [generated(completion) for completion in every if completion is not None]
-        whole = msgspec.structs.replace(of_arm[0], answers=len(lengths), tokens=sum(lengths))
-        rest = (msgspec.structs.replace(drafts, answers=0, tokens=0) for drafts in of_arm[1:])
-        of_arm = [whole, *rest]
-    for drafts in of_arm:
-        yield msgspec.structs.replace(drafts, arm="spec")
-
-
-def _copy_failures(reference: Run, speculative: Run, plan: Plan, store: Store) -> None:
-    """Copy why prompts have no answer, so that their verdicts can say it."""
-    arm: Arm = "spec" if "spec" in speculative.servers else "ref"
-    for prompt in plan.prompts:
-        for source, told, side in ((reference, "ref", "ref"), (speculative, arm, "spec")):
-            failure = source.failure(told, prompt.id)  # type: ignore[arg-type]
-            if failure is not None and not store.has_completion(side, prompt.id):  # type: ignore[arg-type]
-                store.append(msgspec.structs.replace(failure, arm=side))
+        answered = store.has_completion("spec", prompt.id)
+        if answered and ours is not None and theirs is not None and not _sent_alike(ours, theirs):
+            message = f"The prompt {prompt.id!r} was not sent alike in the two files."
+            yield Finding("prompt-differs", message, severity="invalid", prompt_id=prompt.id)
 
 
 def _leave_out_ends(plan: Plan, store: Store) -> None:
