@@ -67,8 +67,17 @@ class Tally:
     """Prompts that were left out because the golden's answer is to something else than what is asked now."""
 
     def add_drafts(self, drafts: Drafts) -> None:
-        """Take a server's own counters, which some engines give in place of counts by answer."""
+        """Take a server's own counters, which some engines report instead of counts by answer."""
         self.drafting.add_drafts(drafts)
+
+    def add_servers(self, method: str | None, measurement: Measurement | None) -> None:
+        """Take how the speculative server says that it speculates, and what was measured on the reference."""
+        self.drafting.method = method
+        self.measurement = measurement
+
+    def add_stale(self, count: int) -> None:
+        """Take how many prompts were left out because the golden is stale for them."""
+        self.stale += count
 
     def add_finding(self, finding: Finding) -> None:
         if finding.severity == "invalid":

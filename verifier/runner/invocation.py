@@ -17,10 +17,11 @@ from typing import Any
 import msgspec
 
 from verifier.prompts.sets import names
-from verifier.records import ARMS, Arm, Invocation
+from verifier.records import ARMS, Invocation
 from verifier.redaction import HIDDEN, public_address, without_secrets
 from verifier.run_options import OPTIONS, Command, Option
 from verifier.runner.settings import Settings
+from verifier.servers.addresses import key_variables
 from verifier.store.run_file import Run
 
 UNREPEATED = frozenset({"json", "quiet", *(one.long_name for one in OPTIONS if not one.repeated)})
@@ -53,6 +54,11 @@ def of_settings(
         options.pop("ref", None)
     options |= {long_name(name): value for name, value in more.items()}
     return invocation(command, options, arguments)
+
+
+def asked_by(command: Command, settings: Settings, *, arguments: Iterable[str | Path] = (), **more: Any) -> Invocation:
+    """The command behind these settings: the one that they came from, else one that asks for the same."""
+    return settings.invocation or of_settings(command, settings, arguments=arguments, **more)
 
 
 def with_options(step: Invocation, options: Mapping[str, Any]) -> Invocation:
@@ -140,11 +146,6 @@ def _text(value: object) -> str:
     """A word that a JSON file can hold, whatever bytes a file's name is made of."""
     text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def key_variables(arm: Arm) -> tuple[str, str]:
-    """The environment variables that an arm's API key may come from; the first that is set counts."""
-    return f"LOSSLESS_{arm.upper()}_API_KEY", "LOSSLESS_API_KEY"
 
 
 def _keys(command: str, options: Mapping[str, Any]) -> tuple[str, ...]:

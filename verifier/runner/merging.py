@@ -11,17 +11,24 @@ from verifier.compare.fingerprints import named_changes
 from verifier.compare.policy import Policy
 from verifier.errors import StoreError
 from verifier.records import TITLES, Invocation, Summary
-from verifier.runner.check import Check
 from verifier.runner.copying import copy_records
+from verifier.runner.counting import recount
 from verifier.runner.invocation import invocation as invoked
 from verifier.runner.invocation import made_by
-from verifier.runner.run_folder import limits, new_header, plan_of, report
+from verifier.runner.run_folder import PageWriter, html_page, limits, new_header, plan_of, report
 from verifier.runner.settings import Display, Settings
 from verifier.store.provisional import renamed_on_success
 from verifier.store.run_file import Run, Store
 
 
-def merge(paths: Sequence[Path], output: Path, display: Display, invocation: Invocation | None = None) -> Summary:
+def merge(
+    paths: Sequence[Path],
+    output: Path,
+    display: Display,
+    invocation: Invocation | None = None,
+    *,
+    write_page: PageWriter = html_page,
+) -> Summary:
     """Join runs into ``output`` and give the verdict on all of their prompts. When that fails, nothing is left behind.
 
     Raises:
@@ -30,7 +37,7 @@ def merge(paths: Sequence[Path], output: Path, display: Display, invocation: Inv
     with ExitStack() as stack:
         shards = [stack.enter_context(Run(path)) for path in paths]
         first = shards[0]
-        policy = _common_policy(shards)
+        policy, least = _common_policy(shards), _common_acceptance(shards)
         plan = plan_of(Settings(), first)
         parts = (step for shard in shards for step in made_by(shard))
         joining = invocation or invoked("merge", {"output": output}, paths)
@@ -42,9 +49,9 @@ def merge(paths: Sequence[Path], output: Path, display: Display, invocation: Inv
                 if limits(plan_of(Settings(), shard)) != limits(plan):
                     raise StoreError(f"{shard.path} was made with other options.", "Join runs of one kind only.")
                 _copy(shard, store)
-            everything = plan_of(Settings(policy=policy), store)
-            summary = asyncio.run(Check(everything, store, None, None, display).rescore())
-        return report(stack.enter_context(Run(output)), summary, display)
+            everything = plan_of(Settings(policy=policy, min_acceptance=least), store)
+            summary = asyncio.run(recount(everything, store, display))
+        return report(stack.enter_context(Run(output)), summary, display, write_page)
 
 
 def _same_servers(first: Run, shard: Run) -> None:
@@ -71,6 +78,20 @@ def _common_policy(shards: Sequence[Run]) -> Policy:
                 "Check all shards with the same policy.",
             )
     return next(iter(policies.values()), Policy())
+
+
+def _common_acceptance(shards: Sequence[Run]) -> float | None:
+    """The acceptance length that all shards were asked for."""
+    asked = {shard.path: shard.summary.min_acceptance for shard in shards if shard.summary is not None}
+    first = next(iter(asked.values()), None)
+    for path, least in asked.items():
+        if least != first:
+            here, there = (f"{one:g}" if one is not None else "none" for one in (least, first))
+            raise StoreError(
+                f"{path} was checked with another --min-acceptance than the first run: {here}, not {there}.",
+                "Check all shards with the same one.",
+            )
+    return first
 
 
 def _copy(shard: Run, store: Store) -> None:

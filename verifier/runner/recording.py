@@ -6,7 +6,6 @@ nothing is missing, the golden is written from it in the order of the prompts an
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,12 +18,11 @@ from verifier.errors import LosslessError, StoreError
 from verifier.plan import Plan
 from verifier.records import Comparison, Drafts, Failure, Finding, Header, Invocation, Record
 from verifier.runner import check as stages
-from verifier.runner.connections import connected
 from verifier.runner.copying import copy_records
-from verifier.runner.invocation import followed_by, of_settings
+from verifier.runner.invocation import followed_by
 from verifier.runner.invocation import made_by as commands_of
-from verifier.runner.run_folder import limits, new_header, note_command, plan_of, same_work, with_defaults
-from verifier.runner.settings import Display, Settings, Update
+from verifier.runner.run_folder import limits, new_header, note_command, same_work, with_defaults
+from verifier.runner.settings import Display, Update
 from verifier.servers.protocol import Server
 from verifier.store.goldens import write_golden
 from verifier.store.run_file import Run, Store
@@ -34,26 +32,6 @@ class Incomplete(LosslessError):
     """Some prompts were not answered; what was is kept for the next start."""
 
     exit_code = 4
-
-
-def record(settings: Settings, output: Path, display: Display) -> int:
-    """Record a golden from the server at ``settings.ref``; returns the exit code 0.
-
-    Raises:
-        StoreError: when a golden is there and ``settings.update`` does not allow to change it.
-        Incomplete: when some prompt has no answer.
-    """
-    return asyncio.run(_record(settings, output, display))
-
-
-async def _record(settings: Settings, output: Path, display: Display) -> int:
-    plan = plan_of(settings)
-    async with connected("ref", settings.ref or "", settings, display) as server:
-        made_by = (settings.invocation or of_settings("record", settings, output=output),)
-        await record_golden(
-            server, plan, output, display, update=settings.update, fresh=settings.fresh, made_by=made_by
-        )
-    return 0
 
 
 async def record_golden(
@@ -74,7 +52,8 @@ async def record_golden(
         made_by: the commands that make this golden; with ``update="new"`` they follow those that made it so far.
 
     Raises:
-        StoreError, Incomplete: as `record` does.
+        StoreError: when a golden exists and ``update`` does not allow changing it.
+        Incomplete: when some prompt has no answer.
     """
     header = new_header("golden", plan.prompts, limits(plan), made_by)
     with contextlib.ExitStack() as stack:

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from verifier.prompts.selection import Filter, Selection, sample_ids
 from verifier.prompts.sets import Prompts
 from verifier.records import SCHEMA_VERSION, Finding, Header, Invocation, Prompt, Summary
 from verifier.run_options import BOUNDS, AskingOptions, JudgingOptions, declared, problem
-from verifier.runner.settings import DEFAULT_MAX_TOKENS, DEFAULT_PROMPTS, Display, Settings
+from verifier.runner.settings import DEFAULT_MAX_TOKENS, DEFAULT_PROMPTS, POLICY, Display, Settings
 from verifier.servers.addresses import parse_address
 from verifier.store.run_file import Run, Store, read
 
@@ -229,11 +229,32 @@ def stored_policy(path: Path) -> Policy:
         return Policy() if run.summary is None else Policy.of_summary(run.summary)
 
 
-def report(store: Run, summary: Summary, display: Display) -> Summary:
-    """Write the report of a run beside its file, and show it."""
+def judged_as_before(settings: Settings, path: Path, given: Collection[str]) -> Settings:
+    """``settings`` with the policy and the least acceptance length of a run, except for options that are ``given``.
+
+    Raises `StoreError`.
+    """
+    with Run(path) as run:
+        least = None if run.summary is None else run.summary.min_acceptance
+    if not POLICY & set(given):
+        settings = replace(settings, policy=stored_policy(path))
+    return settings if "min_acceptance" in given else replace(settings, min_acceptance=least)
+
+
+PageWriter = Callable[[Run, Path], None]
+"""Writes the page that every run leaves beside its file."""
+
+
+def html_page(run: Run, path: Path) -> None:
+    """The HTML report. Whoever runs a check may hand in another writer; this is the only place that knows reports."""
     from verifier.reports.html import write_html
 
-    html = store.path.with_name(REPORT_FILE)
-    write_html(store, html)
-    display.show(store, summary, html)
+    write_html(run, path)
+
+
+def report(store: Run, summary: Summary, display: Display, write_page: PageWriter) -> Summary:
+    """Write the page of a run beside its file, and show the run."""
+    page = store.path.with_name(REPORT_FILE)
+    write_page(store, page)
+    display.show(store, summary, page)
     return summary

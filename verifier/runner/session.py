@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
@@ -16,29 +15,24 @@ from verifier.errors import StoreError
 from verifier.events import Found
 from verifier.plan import Plan
 from verifier.records import Finding, Rendering, ServerRecord, Summary
-from verifier.runner import invocation
-from verifier.runner.check import Check
-from verifier.runner.connections import api_key, connected
+from verifier.runner import invocation, managed
+from verifier.runner.check import Check, reach
 from verifier.runner.copying import copy_compared
-from verifier.runner.recording import record
 from verifier.runner.run_folder import (
     REPORT_FILE,
     RUN_FILE,
+    PageWriter,
     content_mark,
+    html_page,
     limits,
     new_folder,
     new_header,
     note_command,
-    options_of,
     plan_of,
     report,
-    run_folder,
-    run_store,
 )
 from verifier.runner.settings import Display, Settings
-from verifier.servers.addresses import parse_address
-from verifier.servers.http import Http
-from verifier.servers.identify import connect
+from verifier.servers.connections import connected
 from verifier.store.matching import readable
 from verifier.store.provisional import removed_on_failure
 from verifier.store.run_file import Run, Store
@@ -46,40 +40,38 @@ from verifier.store.run_file import Run, Store
 __all__ = ["REPORT_FILE", "RUN_FILE", "Display", "Settings", "check", "compare", "identify", "record", "rescore"]
 
 
-def check(settings: Settings, display: Display) -> Summary:
-    """`lossless check`.
+def check(settings: Settings, display: Display, *, write_page: PageWriter = html_page) -> Summary:
+    """`lossless check` with servers that run already.
 
     Raises:
         LosslessError: when nothing could be compared; what was answered until then is on disk.
     """
-    return asyncio.run(check_async(settings, display))
+    return managed.check(settings, managed.Pair.of_addresses(settings), display, write_page=write_page)
 
 
-async def check_async(settings: Settings, display: Display) -> Summary:
-    """As `check`, within a running event loop."""
-    async with AsyncExitStack() as stack:
-        golden = stack.enter_context(Run(settings.golden)) if settings.golden else None
-        plan = plan_of(settings, golden)
-        made_by = (settings.invocation or invocation.of_settings("check", settings),)
-        header = new_header("check", plan.prompts, options_of(settings, plan), made_by)
-        speculative = await stack.enter_async_context(connected("spec", settings.spec, settings, display))
-        reference = (
-            await stack.enter_async_context(connected("ref", settings.ref, settings, display)) if settings.ref else None
-        )
-        store = stack.enter_context(run_store(run_folder(settings, header), header, display))
-        checking = Check(plan, store, speculative, reference, display, golden, settings.strict_golden, settings.whole)
-        return report(store, await checking.run(), display)
+def record(settings: Settings, output: Path, display: Display) -> int:
+    """`lossless record` from the server at ``settings.ref``; returns the exit code 0.
+
+    Raises:
+        StoreError: when a golden exists and ``settings.update`` does not allow changing it.
+        Incomplete: when some prompt has no answer.
+    """
+    return managed.record(settings, managed.Source(settings.ref or ""), output, display)
 
 
-def compare(settings: Settings, reference: Path, speculative: Path, display: Display) -> Summary:
+def compare(
+    settings: Settings, reference: Path, speculative: Path, display: Display, *, write_page: PageWriter = html_page
+) -> Summary:
     """`lossless compare`: two files, no server. A refused comparison leaves nothing behind.
 
     Files of other tools are compared by text (`matching`).
     """
-    return asyncio.run(_compare(settings, reference, speculative, display))
+    return asyncio.run(_compare(settings, reference, speculative, display, write_page))
 
 
-async def _compare(settings: Settings, reference: Path, speculative: Path, display: Display) -> Summary:
+async def _compare(
+    settings: Settings, reference: Path, speculative: Path, display: Display, write_page: PageWriter
+) -> Summary:
     with (
         readable(reference, speculative) as pair,
         Run(pair.reference) as a,
@@ -89,7 +81,7 @@ async def _compare(settings: Settings, reference: Path, speculative: Path, displ
         options = {"compare": [content_mark(reference), content_mark(speculative)], **limits(plan)}
         folder = new_folder(settings.out, f"{reference.stem}-{speculative.stem}"[:80])
         files = (reference, speculative)
-        made_by = (settings.invocation or invocation.of_settings("compare", settings, arguments=files),)
+        made_by = (invocation.asked_by("compare", settings, arguments=files),)
         header = new_header("check", plan.prompts, options, made_by)
         with removed_on_failure(folder), Store(folder / RUN_FILE, header) as store:
             display.opened(store.path, resumed=False)
@@ -108,24 +100,24 @@ async def _compare(settings: Settings, reference: Path, speculative: Path, displ
                 store.append(finding)
                 display(Found(finding))
             summary = await Check(plan, store, None, None, display, recorded=b).run()
-            return report(store, summary, display)
+            return report(store, summary, display, write_page)
 
 
-def rescore(settings: Settings, run: Path, display: Display) -> Summary:
+def rescore(settings: Settings, run: Path, display: Display, *, write_page: PageWriter = html_page) -> Summary:
     """`lossless rescore`: complete the evidence of a run, now that its reference runs again."""
-    return asyncio.run(_rescore(settings, run, display))
+    return asyncio.run(_rescore(settings, run, display, write_page))
 
 
-async def _rescore(settings: Settings, run: Path, display: Display) -> Summary:
+async def _rescore(settings: Settings, run: Path, display: Display, write_page: PageWriter) -> Summary:
     if settings.ref is None:
         raise StoreError("No reference was named.", "Give its address with --ref.")
     with Store(run) as store:
         plan = plan_of(settings, store)
         display.opened(store.path, resumed=True)
-        async with connected("ref", settings.ref, settings, display) as reference:
-            step = settings.invocation or invocation.of_settings("rescore", settings, arguments=(run,))
+        async with reach("ref", settings.ref, settings, display) as reference:
+            step = invocation.asked_by("rescore", settings, arguments=(run,))
             note_command(store, invocation.followed_by(invocation.made_by(store), step))
-            return report(store, await Check(plan, store, None, reference, display).rescore(), display)
+            return report(store, await Check(plan, store, None, reference, display).rescore(), display, write_page)
 
 
 def _sent_differently(source: Run, plan: Plan, store: Store) -> Iterator[Finding]:
@@ -170,9 +162,10 @@ def identify(address: str, timeout: float) -> tuple[ServerRecord, tuple[Finding,
     """`lossless identify`: the server's fingerprint and abilities, and what was noticed about it."""
 
     async def ask() -> tuple[ServerRecord, tuple[Finding, ...]]:
-        async with Http(parse_address(address), key=api_key("spec"), timeout=timeout) as http:
-            server = await connect(http)
+        async with connected("spec", address, timeout=timeout) as server:
             identity = await server.identify()
-            return ServerRecord("spec", http.address, identity.fingerprint, identity.abilities), identity.findings
+            return ServerRecord(
+                "spec", server.http.address, identity.fingerprint, identity.abilities
+            ), identity.findings
 
     return asyncio.run(ask())
