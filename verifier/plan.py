@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
-from verifier.compare.policy import Policy
-from verifier.judging.distribution import TOP
 from verifier.prompts.sets import Prompts
 from verifier.records import Arm, Prompt
+from verifier.run_options import AskingOptions, JudgingOptions, Score
 
-Score = Literal["differing", "all", "none"]
+__all__ = ["TOP", "Pass", "Plan", "Score"]
+
+TOP = 10
+"""How many of the most likely tokens are asked for at each position."""
 
 
 @dataclass(frozen=True)
@@ -37,29 +38,15 @@ class Pass:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How to check.
+class Plan(AskingOptions, JudgingOptions):
+    """How to check: the options of asking and judging, for these prompts.
 
     ``max_tokens`` is for prompts without a limit of their own; when it is ``capped``, no prompt gets more either.
-    ``ref_runs`` passes of the reference: the first is compared, every second one goes through the prompts backwards,
-    and the last is asked for logprobs when there is more than one. ``noise_concurrency`` adds a pass at another batch
-    shape, 0 adds none. ``one_at_a_time`` keeps one server idle while the other works, for two servers on one device.
-    ``score`` says which answers the reference is asked about, ``tolerance`` (nats) overrides the measured one.
-    ``min_acceptance`` is the acceptance length (tokens per decode step) below which the run fails.
     """
 
     prompts: Prompts
-    max_tokens: int = 128
+    max_tokens: int = field(default=128, kw_only=True)
     capped: bool = False
-    concurrency: int = 1
-    ref_runs: int = 2
-    noise_concurrency: int = 0
-    one_at_a_time: bool = False
-    allow_mismatch: frozenset[str] = frozenset()
-    score: Score = "differing"
-    tolerance: float | None = None
-    policy: Policy = field(default_factory=Policy)
-    min_acceptance: float | None = None
 
     def passes(self, arm: Arm) -> list[Pass]:
         """The passes of one arm, in order."""

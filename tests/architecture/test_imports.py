@@ -8,20 +8,21 @@ import pytest
 
 from tests.architecture.modules import crossings, imports, modules, ours, part, tree, within
 
-LEAVES = {"choices", "errors", "redaction"}
+LEAVES = {"bounds", "choices", "errors", "redaction"}
 """Modules at the top that import nothing of the package."""
 MAY_IMPORT: dict[str, set[str]] = {
     "records": set(),
     "events": {"records"},
+    "run_options": {"bounds", "compare"},
     "compare": {"records", "errors", "choices"},
     "servers": {"records", "errors", "redaction", "compare"},
-    "prompts": {"records", "errors", "choices", "compare", "servers", ""},
-    "store": {"records", "errors", "compare", "prompts", "servers", "redaction"},
-    "plan": {"records", "compare", "prompts", "judging"},
+    "prompts": {"records", "errors", "choices", "bounds", "run_options", "compare", "servers", ""},
+    "store": {"records", "errors", "compare", "prompts", "servers", "redaction", "bounds", "run_options"},
+    "plan": {"records", "run_options", "prompts"},
     "judging": {"records", "errors", "compare", "servers", "prompts", "store", "plan", "events"},
     "runner": {
-        "records", "errors", "choices", "redaction", "events", "compare", "servers", "prompts", "store", "plan",
-        "judging", "",
+        "records", "errors", "choices", "redaction", "run_options", "events", "compare", "servers", "prompts", "store",
+        "plan", "judging", "",
     },
     "reports": {"records", "errors", "events", "compare", "prompts", "store"},
 }  # fmt: skip
@@ -32,7 +33,6 @@ HOOK = ("verifier.runner.run_folder", "verifier.reports.html")
 """The one place where running a check reaches into reports: the page that every run leaves beside its file."""
 
 KNOWN: dict[tuple[str, str], str] = {
-    ("verifier.prompts.token_counter", "verifier.runner.connections"): "needs only the API key of the environment",
     ("verifier.reports.reproduce", "verifier.servers.addresses"): "writes the requests of the adapters as curl",
     ("verifier.reports.reproduce", "verifier.servers.completions"): "the same",
     ("verifier.reports.reproduce", "verifier.servers.engines.llamacpp"): "the same",

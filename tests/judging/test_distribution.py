@@ -6,7 +6,8 @@ import pytest
 from msgspec import structs
 
 from verifier.compare.evidence import judge
-from verifier.judging.distribution import TOP, View, from_probed_run
+from verifier.judging.distribution import View, from_probed_run
+from verifier.plan import TOP
 from verifier.records import Completion, Parameters, Prompt, Rendering, TokenLogprob, Tolerance
 
 PENALISED = Prompt("p", text="x", parameters=Parameters(presence_penalty=1.0))

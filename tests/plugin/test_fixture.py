@@ -270,3 +270,25 @@ def test_a_red_check_that_no_test_looks_at_is_an_error(run: Callable[..., pytest
     result.stdout.fnmatch_lines(["*words.jsonl: LOSSY*no test looked at*"])
     run(LOOKED_AT.format("LOSSY"), *two.arguments).assert_outcomes(passed=1)
     run(BARE, *pair().arguments).assert_outcomes(passed=1)
+
+
+def test_any_option_of_a_run_can_be_given_to_a_check(run: Callable[..., pytest.RunResult], pair: MakePair) -> None:
+    two = pair()
+    result = run(f"""
+        from verifier.store.run_file import Run
+
+        def test_it(lossless):
+            result = lossless.check("words.jsonl", spec={two.spec.url!r}, ref={two.ref.url!r}, noise_concurrency=3)
+            with Run(result.run) as run:
+                assert run.header.options["noise_concurrency"] == 3
+                assert run.has_completion("ref", "same", 2)
+    """)
+    result.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("argument", ["policy='text'", "temperature=1", "out='elsewhere'", "fresh=True"])
+def test_what_is_not_up_to_a_single_check_is_refused(run: Callable[..., pytest.RunResult], argument: str) -> None:
+    source = f"def test_it(lossless):\n    lossless.check('words.jsonl', spec=':1', ref=':2', {argument})"
+    result = run(source)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"*{argument.partition('=')[0]}: there is no such argument*"])

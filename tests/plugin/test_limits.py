@@ -48,11 +48,13 @@ def test_a_timeout_is_an_error(project: pytest.Pytester, pair: MakePair) -> None
     ("argument", "said"),
     [
         ("--lossless-max-tokens=0", "the least is 1"),
-        ("--lossless-max-tokens=many", "which is no number"),
-        ("--lossless-max-tokens=1.5", "which is no number"),
+        ("--lossless-max-tokens=many", "which is not a whole number"),
+        ("--lossless-max-tokens=1.5", "which is not a whole number"),
         ("--lossless-concurrency=-1", "the least is 1"),
-        ("--lossless-timeout=nan", "the least is 1"),
-        ("--lossless-timeout=inf", "the least is 1"),
+        ("--lossless-timeout=nan", "which is not a finite number"),
+        ("--lossless-timeout=long", "which is not a number"),
+        ("--lossless-timeout=0.5", "the least is 1"),
+        ("--lossless-timeout=inf", "which is not a finite number"),
     ],
 )
 def test_a_number_that_is_none_is_a_usage_error(project: pytest.Pytester, argument: str, said: str) -> None:

@@ -40,7 +40,8 @@ def test_nothing_is_imported_printed_or_written(pytester: pytest.Pytester) -> No
     (pytester.path / "data.jsonl").write_text("{}\n")
     loaded, printed = modules(pytester.path, "-v")
     ours = {name for name in loaded if name.partition(".")[0] == "verifier"}
-    assert ours == {"verifier", "verifier.pytest_plugin", "verifier.pytest_plugin.options"}
+    options = {"verifier.pytest_plugin.options", "verifier.run_options", "verifier.bounds"}
+    assert ours == {"verifier", "verifier.pytest_plugin", *options}
     assert not loaded & HEAVY
     assert [line for line in printed.splitlines() if "lossless" in line and not line.startswith("plugins:")] == []
     written = {path.name for path in pytester.path.iterdir()} - {"__pycache__", "data.jsonl"}

@@ -195,15 +195,18 @@ class FakeHttp:
 @contextmanager
 def server_with(monkeypatch: pytest.MonkeyPatch, ids: tuple[int, ...] | None) -> Iterator[None]:
     class FakeServer:
+        def __init__(self, http: Any) -> None:
+            self.http = http
+
         async def render(self, prompt: Prompt) -> Rendering:
             assert prompt.text == (prompt.messages or ())[0].content
             return Rendering("count", "", ids=ids)
 
-    async def connect(_: Any) -> FakeServer:
-        return FakeServer()
+    async def connect(http: Any) -> FakeServer:
+        return FakeServer(http)
 
-    monkeypatch.setattr("verifier.servers.http.Http", FakeHttp)
-    monkeypatch.setattr("verifier.servers.identify.connect", connect)
+    monkeypatch.setattr("verifier.servers.connections.Http", FakeHttp)
+    monkeypatch.setattr("verifier.servers.connections.connect", connect)
     FakeHttp.opened = FakeHttp.closed = 0
     yield
     assert FakeHttp.opened == FakeHttp.closed == 1
@@ -218,7 +221,7 @@ def test_a_server_that_tells_no_ids_cannot_count(monkeypatch: pytest.MonkeyPatch
     with (
         server_with(monkeypatch, None),
         token_counter.server_counter(":30001") as count,
-        pytest.raises(ServerError, match="does not tell the token ids"),
+        pytest.raises(ServerError, match="does not report the token ids"),
     ):
         count("any")
 

@@ -16,10 +16,14 @@ from lxml import etree
 
 from verifier.compare.policy import NAMES, POLICIES, Policy
 from verifier.compare.suite import Tally
+from verifier.pytest_plugin import outcomes
+from verifier.pytest_plugin.checks import Checked, State, Work
 from verifier.records import Cause, Class, Comparison, Completion, Fault, Finding, Header, Rendering, Speculation
 from verifier.reports import data
 from verifier.reports.annotations import github_annotations
 from verifier.reports.junit import write_junit
+from verifier.reports.results import Results
+from verifier.runner.settings import Settings
 from verifier.store.run_file import Run, Store
 
 RED = {"failure", "error"}
@@ -50,10 +54,16 @@ def comparison(number: int, kind: Kind) -> Comparison:
 
 @contextmanager
 def stored(
-    kinds: list[Any], policy: Policy, *, proven: bool = True, stale: int = 0, findings: tuple[Finding, ...] = ()
+    kinds: list[Any],
+    policy: Policy,
+    *,
+    proven: bool = True,
+    stale: int = 0,
+    findings: tuple[Finding, ...] = (),
+    least: float | None = None,
 ) -> Iterator[Run]:
     """A run file as a check with ``policy`` leaves it."""
-    tally = Tally(policy=policy, stale=stale)
+    tally = Tally(policy=policy, stale=stale, least_acceptance=least)
     speculation = Speculation(10, 4) if proven else Speculation(0, 0)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.jsonl"
@@ -61,7 +71,9 @@ def stored(
             for number, kind in enumerate(kinds):
                 one = comparison(number, kind)
                 store.append(Rendering(one.prompt_id, "0" * 16, (1, 2), "asked"))
-                spec = Completion(one.prompt_id, "spec", 0, "d", "text", "eos", speculation=speculation)
+                spec = Completion(
+                    one.prompt_id, "spec", 0, "d", "text", "eos", completion_tokens=12, speculation=speculation
+                )
                 tally.add(one, None, None if one.cls == "error" else spec)
                 store.append(one)
             for finding in findings:
@@ -260,3 +272,56 @@ def test_a_golden_fails_only_where_the_reference_gave_no_answer(golden: Run) -> 
     suites = junit(golden)
     assert [case.get("name") for case in suites.iter("testcase") if case.find("error") is not None] == ["golden-failed"]
     assert suites.find(".//failure") is None
+
+
+IN_PYTEST: dict[str, Any] = {
+    "passed": {"passed", "tolerated"}, "failed": {"failed"}, "open": {"inconclusive"}, "error": {"error"},
+    "skipped": {"left-out"},
+}  # fmt: skip
+
+
+@given(
+    st.lists(st.sampled_from(KINDS), max_size=4),
+    policies,
+    st.booleans(),
+    st.sampled_from([(), (MODEL_DIFFERS,)]),
+    st.sampled_from([None, 1.0, 50.0]),
+)
+def test_the_pytest_plugin_says_what_the_reports_say(
+    kinds: list[Any], policy: Policy, proven: bool, findings: tuple[Finding, ...], least: float | None
+) -> None:
+    with stored(kinds, policy, proven=proven, findings=findings, least=least) as run:
+        found = {one.prompt_id: one for one in run.comparisons()}
+        state = State("words", 1, str(run.path))
+        checked = Checked(Work("words", Settings(spec=":1", ref=":2")), state, run.summary, found)
+        assert outcomes.of_suite(checked).kind in IN_PYTEST[data.overview(run).result]
+        for report in data.prompts(run):
+            assert outcomes.of_comparison(checked, found[report.id], policy).kind in IN_PYTEST[report.result]
+
+
+def test_a_run_that_is_too_slow_failed_and_is_not_inconclusive() -> None:
+    """The acceptance length was asked for by name: that it is missed is known, whatever the exit code."""
+    with stored([EXACT], Policy.of(), least=50.0) as run:
+        assert exit_code(run) == 3
+        assert data.overview(run).result == "failed"
+        (failure,) = [element for element in junit(run).iter() if element.tag == "failure"]
+        assert "below the 50 asked for" in failure.get("message")
+        assert "inconclusive" not in failure.get("message")
+        assert errors(run) == 1
+
+
+def test_a_run_that_is_fast_enough_passes() -> None:
+    with stored([EXACT], Policy.of(), least=1.0) as run:
+        assert (exit_code(run), data.overview(run).result) == (0, "passed")
+
+
+def test_an_unproven_run_is_inconclusive_and_not_too_slow() -> None:
+    with stored([EXACT], Policy.of(), proven=False) as run:
+        assert (exit_code(run), data.overview(run).result) == (3, "open")
+
+
+def test_a_prompt_without_a_verdict_is_not_green_in_a_run_that_is_invalid() -> None:
+    with stored([EXACT], Policy.of(), findings=(MODEL_DIFFERS,)) as run:
+        assert Results(run.summary).of_prompt_without_verdict(failed=False) == "error"
+    with stored([EXACT], Policy.of()) as run:
+        assert Results(run.summary).of_prompt_without_verdict(failed=False) == "skipped"

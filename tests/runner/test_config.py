@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from verifier.cli import run
+from verifier.compare.policy import Policy
 from verifier.errors import LosslessError
+from verifier.runner import matrix
 from verifier.runner.config import load
 from verifier.runner.managed import HEALTH_SECONDS, Source
 from verifier.runner.settings import Settings
@@ -156,3 +158,62 @@ def test_a_least_acceptance_is_an_option_of_the_file(tmp_path: Path) -> None:
     for wrong in ("0.5", "nan", '"much"'):
         with pytest.raises(LosslessError, match="min_acceptance"):
             load(written(tmp_path, WHOLE.replace("max_tokens = 64", f"min_acceptance = {wrong}")))
+
+
+def with_check(tmp_path: Path, *lines: str) -> str:
+    text = (
+        '[servers.a]\nurl = ":1"\n\n[check]\n'
+        + "\n".join(lines)
+        + '\n\n[[matrix]]\nreference = "a"\nspeculative = "a"\n'
+    )
+    return str(written(tmp_path, text))
+
+
+def settings_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *words: str, table: tuple[str, ...]) -> Settings:
+    seen: list[Settings] = []
+
+    def stop(config: object, settings: Settings, *_: object, **__: object) -> None:
+        seen.append(settings)
+        raise LosslessError("Stopped.")
+
+    monkeypatch.setattr(matrix, "check", stop)
+    assert run(["check", "--config", with_check(tmp_path, *table), *words]) == 2
+    return seen[0]
+
+
+def test_how_answers_are_judged_can_be_set_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ('policy = "strict"', 'allow = ["rounding"]', "tolerance = 0.25", 'score = "all"', "noise_concurrency = 4")
+    settings = settings_of(tmp_path, monkeypatch, table=table)
+    assert settings.policy == Policy.of("strict", allow=["rounding"])
+    assert (settings.tolerance, settings.score, settings.noise_concurrency) == (0.25, "all", 4)
+    assert settings.invocation is not None
+    assert settings.invocation.options["policy"] == "strict"
+
+
+def test_a_policy_of_the_command_line_wins_over_that_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(tmp_path, monkeypatch, "--policy", "text", table=('policy = "strict"',))
+    assert settings.policy == Policy.of("text")
+
+
+def test_what_fails_by_the_command_line_is_not_excused_by_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(tmp_path, monkeypatch, "--fail-on", "rounding", table=('allow = ["rounding"]',))
+    assert settings.policy == Policy.of(fail_on=["rounding"])
+
+
+def test_what_the_command_line_excuses_is_not_failed_by_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(tmp_path, monkeypatch, "--allow", "rounding", table=('fail_on = ["rounding"]',))
+    assert "rounding" in settings.policy.allow
+
+
+@pytest.mark.parametrize("line", ['policy = "lenient"', 'fail_on = ["everything"]', "fresh = true", 'spec = ":1"'])
+def test_what_the_table_cannot_take_is_refused(line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", "--config", with_check(tmp_path, line), "--out", str(tmp_path / "out")]) == 2
+    err = capsys.readouterr().err
+    assert "policy" in err if "policy" in line else "everything" in err if "everything" in line else "[check]" in err
+    assert not (tmp_path / "out").exists()

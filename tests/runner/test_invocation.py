@@ -18,11 +18,12 @@ from verifier.errors import LosslessError
 from verifier.records import Invocation
 from verifier.redaction import is_secret_name, without_secrets
 from verifier.reports.reproduce import shell_line
+from verifier.run_options import OPTIONS, Command
 from verifier.runner import managed, session
-from verifier.runner.invocation import TAKES, Command, of_settings
+from verifier.runner.invocation import of_settings, takes
 from verifier.runner.settings import Settings
 from verifier.servers.process.launch import Process
-from verifier.store.commands import UNREPEATED, invocation, long_name, note, words
+from verifier.store.commands import UNREPEATED, invocation, note, words
 
 COMMANDS: dict[Command, click.Command] = {
     "check": check.command,
@@ -31,9 +32,6 @@ COMMANDS: dict[Command, click.Command] = {
     "rescore": rescore.command,
 }
 HERE = Path(__file__)
-FOLDED = {"policy": {"policy", "fail-on", "allow"}, "update": {"update", "update-new-only"}}
-"""Settings that several options make up."""
-
 BESIDE: dict[Command, set[str]] = {
     "check": {"ref-cmd", "spec-cmd", "together", "no-rescore", "health-deadline", "config", "only"},
     "record": {"ref-cmd", "health-deadline", "output"},
@@ -150,14 +148,16 @@ def long_names(command: click.Command) -> set[str]:
 
 def test_options_that_are_not_repeated_are_named_and_change_nothing() -> None:
     assert set(UNREPEATED) == {"json", "quiet", "out", "fresh"}
-    kept = {each for taken in TAKES.values() for each in taken}
-    assert kept == set(Settings.__dataclass_fields__) - {"out", "fresh", "invocation"}
+    kept = {one.name for name in COMMANDS for one in takes(name)}
+    assert kept == {one.name for one in OPTIONS} - {"out", "fresh"}
+    fields = {name for name, each in Settings.__dataclass_fields__.items() if each.metadata}
+    assert fields == set(Settings.__dataclass_fields__) - {"invocation"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_a_setting_or_stored_by_itself(name: Command) -> None:
     """Fails for a new option or setting that nobody thought of here."""
-    settings = {option for each in TAKES[name] for option in FOLDED.get(each, {long_name(each)})}
+    settings = {one.long_name for one in takes(name)}
     assert long_names(COMMANDS[name]) == settings | BESIDE[name] | (UNREPEATED & long_names(COMMANDS[name]))
 
 

@@ -16,7 +16,7 @@ from verifier.cli import run
 from verifier.errors import LosslessError, StoreError
 from verifier.prompts.sets import parse
 from verifier.records import Completion, Header, Measurement, TokenLogprob, Tolerance
-from verifier.records.bounds import BOUNDS, problem
+from verifier.run_options import BOUNDS, problem
 from verifier.runner.run_folder import plan_of
 from verifier.runner.settings import Settings
 from verifier.store.encoding import decode, encode

@@ -18,7 +18,7 @@ from verifier.cli import run
 from verifier.demo import methods
 from verifier.records import SCHEMA_VERSION, Header, Message, Prompt, Rendering
 from verifier.reports.reproduce import about_again, again
-from verifier.runner import managed, matrix, recording, session
+from verifier.runner import managed, matrix, session
 from verifier.store.run_file import Run, Store
 
 SETTINGS_THAT_CHANGE_NOTHING = {"out", "fresh", "invocation"}
@@ -100,7 +100,8 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Planned]:
         del settings, source, display
         Store(path, Header(SCHEMA_VERSION, "t", "", "golden", "s", plan.prompts.digest, {})).close()
 
-    for module in (session, managed, recording, matrix):
+    monkeypatch.setattr("verifier.runner.check.connected", no_server)
+    for module in (session, managed, matrix):
         original = vars(module)["plan_of"]
 
         def plan_of(settings: Any, *more: Any, original: Any = original) -> Any:
@@ -109,15 +110,17 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Planned]:
             return plan
 
         monkeypatch.setattr(module, "plan_of", plan_of)
-        monkeypatch.setattr(module, "connected", no_server, raising=False)
     monkeypatch.setattr(matrix, "recorded", recorded)
-    for module in (session, managed, matrix):
+    for module in (managed, matrix):
         monkeypatch.setattr(module, "run_store", stop)
     monkeypatch.setattr("verifier.runner.check.record", stop_recording)
     started = managed.check
-    monkeypatch.setattr(
-        managed, "check", lambda settings, pair, display: (seen.update(more=pair), started(settings, pair, display))
-    )
+
+    def start(settings: Any, pair: managed.Pair, display: Any, **named: Any) -> Any:
+        seen.update(more=pair)
+        return started(settings, pair, display, **named)
+
+    monkeypatch.setattr(managed, "check", start)
     checked = matrix.check
 
     def check_matrix(config: Any, *arguments: Any, **named: Any) -> Any:

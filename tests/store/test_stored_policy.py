@@ -88,3 +88,29 @@ def test_joined_shards_are_judged_by_their_own_policy(check: Check, capsys: pyte
     capsys.readouterr()
     assert run(["merge", str(same), str(tie), "-o", "mixed.jsonl"]) == 2
     assert "policy" in capsys.readouterr().err
+
+
+def test_evidence_that_comes_later_does_not_excuse_a_run_that_is_too_slow(
+    check: Check, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with MockServer("vllm") as ref, MockServer("vllm", speculative=True, wrong=FLIP) as spec:
+        code, path = check(ref, spec, "--min-acceptance", "50")
+        assert code == 3
+        assert run(["rescore", str(path), "--ref", ref.url]) == 3
+        assert run(["rescore", str(path), "--ref", ref.url, "--min-acceptance", "1"]) == 0
+        capsys.readouterr()
+        _, fine = check(ref, spec, "--min-acceptance", "1")
+        assert run(["rescore", str(fine), "--ref", ref.url]) == 0
+
+
+def test_shards_that_are_too_slow_stay_so_when_they_are_merged(
+    check: Check, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with MockServer("vllm") as ref, MockServer("vllm", speculative=True, wrong=FLIP) as spec:
+        slow = [check(ref, spec, "--min-acceptance", "50", "--category", one)[1] for one in ("same", "near")]
+        fine = [check(ref, spec, "--min-acceptance", "1", "--category", one)[1] for one in ("same", "near")]
+    assert run(["merge", *map(str, slow), "-o", "slow.jsonl"]) == 3
+    assert run(["merge", *map(str, fine), "-o", "fine.jsonl"]) == 0
+    capsys.readouterr()
+    assert run(["merge", str(slow[0]), str(fine[1]), "-o", "mixed.jsonl"]) == 2
+    assert "--min-acceptance" in capsys.readouterr().err

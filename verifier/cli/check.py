@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from verifier.cli import options, sources
+from verifier.run_options import AskingOptions, JudgingOptions, OutputOptions, PromptOptions
 
 REFERENCES = (("ref", "ref_cmd"), ("golden",))
 SPECULATIVES = (("spec", "spec_cmd"),)
@@ -15,50 +16,28 @@ SPECULATIVES = (("spec", "spec_cmd"),)
 
 
 @click.command("check")
-@options.spec
-@options.ref(required=False)
+@options.named("spec", "ref")
 @options.ref_cmd
 @options.spec_cmd
 @options.option("--together", is_flag=True, help="Run both started servers at the same time.")
-@options.option("--no-rescore", is_flag=True, help="Leave evidence open in place of starting the reference again.")
+@options.option("--no-rescore", is_flag=True, help="Leave evidence open instead of starting the reference again.")
 @options.health_deadline
 @options.option(
     "--config",
     type=click.Path(path_type=Path),
     help="A lossless.toml with servers and the pairs to check.",
 )
-@options.option("--only", multiple=True, metavar="NAME", help="Of --config, only this matrix entry; may be repeated.")
-@options.option(
-    "--golden",
-    type=click.Path(path_type=Path),
-    help="A golden to use as the reference instead of --ref.",
-)
-@options.option(
-    "--strict-golden", is_flag=True, help="Fail when the golden lacks a prompt, has one too many, or is stale."
-)
-@options.prompts
-@options.chosen
-@options.ids
-@options.max_tokens
-@options.concurrency
-@options.ref_runs
-@options.noise_concurrency
-@options.judged
-@options.option("--one-at-a-time", is_flag=True, help="Keep one server idle while the other works (one card).")
-@options.option(
-    "--allow-mismatch", multiple=True, metavar="FIELD", help="A field in which the servers may differ, such as model."
-)
-@options.timeout
-@options.out
-@options.fresh
+@options.option("--only", multiple=True, metavar="NAME", help="Only this matrix entry of --config; may be repeated.")
+@options.named("golden", "strict_golden")
+@options.of("check", PromptOptions, AskingOptions, JudgingOptions)
+@options.named("timeout")
+@options.of("check", OutputOptions)
 @options.as_json
 @options.quiet
 @click.pass_context
 def command(
     ctx: click.Context,
     /,
-    spec: str | None,
-    ref: str | None,
     ref_cmd: str | None,
     spec_cmd: str | None,
     together: bool,
@@ -66,27 +45,9 @@ def command(
     health_deadline: float,
     config: Path | None,
     only: tuple[str, ...],
-    golden: Path | None,
-    strict_golden: bool,
-    prompts: tuple[str, ...],
-    category: tuple[str, ...],
-    language: tuple[str, ...],
-    tag: tuple[str, ...],
-    ids: tuple[str, ...],
-    sample: int | None,
-    seed: int,
-    max_tokens: int | None,
-    concurrency: int,
-    ref_runs: int,
-    noise_concurrency: int,
-    one_at_a_time: bool,
-    allow_mismatch: tuple[str, ...],
-    timeout: float,
-    out: Path,
-    fresh: bool,
     as_json: bool,
     quiet: bool,
-    **judged: Any,
+    **_: Any,
 ) -> int:
     """Compare the greedy answers of a speculative server with those of a reference.
 
@@ -97,37 +58,13 @@ def command(
     A command that starts a server is run without a shell. It has {port} where the port belongs, or --ref and --spec say
     where the server will be. Two servers that are started run one after the other, unless --together is given.
     """
-    servers = _servers(ctx)
-    config, golden = servers["config"], servers["golden"]
-    ref, ref_cmd, spec, spec_cmd = (servers[name] for name in ("ref", "ref_cmd", "spec", "spec_cmd"))
+    given = _servers(ctx)
+    config, ref_cmd, spec_cmd = given["config"], given["ref_cmd"], given["spec_cmd"]
     starting = ref_cmd is not None or spec_cmd is not None
     from verifier.reports.terminal import Terminal
     from verifier.runner import session
 
-    settings = session.Settings(
-        spec=spec or "",
-        ref=ref,
-        golden=golden,
-        strict_golden=strict_golden,
-        prompts=prompts,
-        category=category,
-        language=language,
-        tag=tag,
-        ids=ids,
-        sample=sample,
-        seed=seed,
-        max_tokens=max_tokens,
-        concurrency=concurrency,
-        ref_runs=ref_runs,
-        noise_concurrency=noise_concurrency,
-        one_at_a_time=one_at_a_time,
-        allow_mismatch=frozenset(allow_mismatch),
-        timeout=timeout,
-        out=out,
-        fresh=fresh,
-        invocation=options.invoked(ctx),
-        **options.judging(**judged),
-    )
+    settings = options.settings_of(ctx, "check")
     with Terminal(as_json=as_json, quiet=quiet) as terminal:
         if config is not None:
             from verifier.reports.matrix_page import write_page
@@ -145,8 +82,8 @@ def command(
             from verifier.runner import managed
 
             pair = managed.Pair(
-                None if golden else managed.Source(ref, ref_cmd, health_deadline=health_deadline),
-                managed.Source(spec, spec_cmd, health_deadline=health_deadline),
+                None if settings.golden else managed.Source(settings.ref, ref_cmd, health_deadline=health_deadline),
+                managed.Source(settings.spec or None, spec_cmd, health_deadline=health_deadline),
                 together=together,
                 rescore=not no_rescore,
             )

@@ -21,9 +21,7 @@ from verifier.servers.process.embedded import KINDS
 @options.draft
 @options.n_max
 @options.slots
-@options.prompts
-@options.max_tokens
-@options.out
+@options.named("prompts", "max_tokens", "out")
 @options.as_json
 @options.quiet
 @click.pass_context

@@ -9,7 +9,7 @@ from verifier.cli import options
 
 @click.command("identify")
 @click.argument("address")
-@options.timeout
+@options.named("timeout")
 @options.as_json
 def command(address: str, timeout: float, as_json: bool) -> int:
     """Tell what the server at ADDRESS is, and for each thing that cannot be known, that it cannot."""

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from verifier import run_options
 from verifier.cli.sources import Option, strength
-from verifier.records.bounds import BOUNDS
 
 if TYPE_CHECKING:
     from verifier.records import Invocation
+    from verifier.runner.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,18 +31,10 @@ class Number(click.FloatRange):
 
 def number(name: str) -> click.IntRange | Number:
     """The type of a numeric option by the name of its setting."""
-    bound = BOUNDS[name]
+    bound = run_options.BOUNDS[name]
     if bound.kind is int:
         return click.IntRange(int(bound.least), bound.most)
     return Number(bound.least, bound.most)
-
-
-KEY_VARIABLES = {
-    "ref": ("LOSSLESS_REF_API_KEY", "LOSSLESS_API_KEY"),
-    "spec": ("LOSSLESS_SPEC_API_KEY", "LOSSLESS_API_KEY"),
-}
-"""Where the API keys of the two servers come from. There is no option for them: a command line can be read by anyone
-on the machine."""
 
 
 def option(*names: str, **settings: Any) -> Callable[[F], F]:
@@ -51,75 +44,63 @@ def option(*names: str, **settings: Any) -> Callable[[F], F]:
     return click.option(*names, cls=Option, envvar=variable, show_envvar=True, **settings)
 
 
-def ref(*, required: bool) -> Callable[[F], F]:
-    return option("--ref", metavar="ADDRESS", required=required, help="The reference: :30001, host:port or a URL.")
+def declared(declaration: run_options.Option, **more: Any) -> Callable[[F], F]:
+    """The click option of an option of a run; ``more`` overrides what its declaration gives."""
+    settings: dict[str, Any] = {"help": declaration.help, "metavar": declaration.metavar}
+    if declaration.kind == "flag":
+        settings |= {"is_flag": True, "metavar": None}
+    elif declaration.kind == "words":
+        settings |= {"multiple": True}
+    else:
+        settings |= {"type": _type(declaration), "default": declaration.default or None}
+        if declaration.default or declaration.default == 0:
+            settings |= {"default": declaration.default, "show_default": True}
+    return option(f"--{declaration.long_name}", declaration.name, **settings | more)
 
 
-def chosen(function: F) -> F:
-    """The options by which prompts are chosen out of sets."""
-    for decorate in (
-        option("--seed", type=number("seed"), default=0, show_default=True, help="Random seed for --sample."),
-        option("--sample", type=number("sample"), help="Only this many prompts, spread over the categories."),
-        option("--tag", multiple=True, help="Only prompts with this tag; may be repeated."),
-        option("--language", multiple=True, help="Only this language code, such as zh; may be repeated."),
-        option("--category", multiple=True, help="Only this category; may be repeated."),
-    ):
-        function = decorate(function)
-    return function
+def _type(declaration: run_options.Option) -> click.ParamType[Any]:
+    if declaration.bound is not None:
+        return number(declaration.name)
+    if declaration.choices:
+        return click.Choice(declaration.choices)
+    if declaration.kind in {"path", "folder"}:
+        return click.Path(file_okay=declaration.kind == "path", path_type=Path)
+    return click.STRING
 
 
-def judged(function: F) -> F:
-    """The options by which answers are judged; `judging` makes settings of them."""
-    for decorate in (
-        option(
-            "--min-acceptance",
-            type=number("min_acceptance"),
-            metavar="LENGTH",
-            help="Fail (exit code 3) when the acceptance length, in tokens per decode step, is lower or unknown.",
-        ),
-        option("--allow", multiple=True, metavar="NAME", help="A class, cause or fault that is excused; wins."),
-        option("--fail-on", multiple=True, metavar="NAME", help="A class, cause or fault that fails the run."),
-        option(
-            "--policy",
-            type=click.Choice(["strict", "lossless", "text"]),
-            default="lossless",
-            show_default=True,
-            help="What fails a run: any difference, what is speculation's fault, or what is more than a small change.",
-        ),
-        option("--tolerance", type=number("tolerance"), help="Override the measured tolerance, in nats."),
-        option(
-            "--score",
-            type=click.Choice(["differing", "all", "none"]),
-            default="differing",
-            show_default=True,
-            help="Which answers the reference is asked about; all scores them to the end, proven wrong or not.",
-        ),
-    ):
-        function = decorate(function)
-    return function
+def named(*names: str, **more: Any) -> Callable[[F], F]:
+    """These options of a run, in this order."""
+    return _all([declared(one, **more) for name in names for one in run_options.OPTIONS if one.name == name])
 
 
-def judging(
-    *,
-    score: str,
-    tolerance: float | None,
-    policy: str,
-    fail_on: tuple[str, ...],
-    allow: tuple[str, ...],
-    min_acceptance: float | None,
-) -> dict[str, Any]:
-    """Settings of the options that `judged` adds. A name to fail on beats an allowance from a weaker source."""
-    from verifier.compare.policy import Policy
+def of(command: run_options.Command, *groups: type[Any]) -> Callable[[F], F]:
+    """The options of these groups that a command takes."""
+    return _all([declared(one) for group in groups for one in run_options.declared(group) if command in one.commands])
 
-    context = click.get_current_context()
+
+def _all(decorators: list[Callable[[F], F]]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        # click lists options in the opposite order of their decorators' application.
+        for one in reversed(decorators):
+            function = one(function)
+        return function
+
+    return decorate
+
+
+def settings_of(context: click.Context, command: run_options.Command) -> Settings:
+    """The settings that a command was given. A name to fail on beats an allowance from a weaker source.
+
+    Raises:
+        LosslessError: for a value that cannot be used.
+    """
+    from verifier.runner.settings import Settings
+
+    names = [one.name for one in run_options.OPTIONS if command in one.commands]
+    options = {name: context.params[name] for name in names if name in context.params}
     if strength(context, "fail_on") > strength(context, "allow"):
-        allow = tuple(name for name in allow if name not in fail_on)
-    return {
-        "score": score,
-        "tolerance": tolerance,
-        "policy": Policy.of(policy, fail_on=fail_on, allow=allow),
-        "min_acceptance": min_acceptance,
-    }
+        options["allow"] = tuple(name for name in options["allow"] if name not in options["fail_on"])
+    return Settings.of(options, invocation=invoked(context))
 
 
 def given(context: click.Context) -> frozenset[str]:
@@ -166,50 +147,18 @@ def _own_default(context: click.Context, parameter: click.Parameter) -> Any:
     return None if default is None else parameter.type_cast_value(context, default)
 
 
-spec = option("--spec", metavar="ADDRESS", help="The speculative server: :30000, host:port or a URL.")
 ref_cmd = option(
-    "--ref-cmd", metavar="COMMAND", help="Start the reference with this command, which has {port} in it, and stop it."
+    "--ref-cmd",
+    metavar="COMMAND",
+    help="Start the reference with this command, which contains {port}, and stop it at the end.",
 )
+spec_cmd = option("--spec-cmd", metavar="COMMAND", help="The same for the speculative server.")
 health_deadline = option(
     "--health-deadline",
     type=number("health_deadline"),
     default=1800.0,
     show_default=True,
-    help="Seconds that a started server may take until it is healthy.",
-)
-spec_cmd = option("--spec-cmd", metavar="COMMAND", help="The same for the speculative server.")
-prompts = option(
-    "--prompts",
-    metavar="NAME|FILE",
-    multiple=True,
-    help="A prompt set by name or path; may be repeated. [default: seed8]",
-)
-ids = option("--id", "ids", multiple=True, metavar="ID", help="Only the prompt with this id; may be repeated.")
-max_tokens = option(
-    "--max-tokens", type=number("max_tokens"), help="Tokens of an answer, at most. [default: the prompt's own, or 128]"
-)
-concurrency = option(
-    "--concurrency",
-    type=number("concurrency"),
-    default=1,
-    show_default=True,
-    help="Requests in flight at each server. Batching changes greedy output by itself.",
-)
-ref_runs = option(
-    "--ref-runs",
-    type=number("ref_runs"),
-    default=2,
-    show_default=True,
-    help="Passes of the reference; the second shows whether it repeats itself, and why tokens differ.",
-)
-noise_concurrency = option(
-    "--noise-concurrency",
-    type=number("noise_concurrency"),
-    default=0,
-    help="One more pass of the reference with so many requests at once: its noise at another batch shape.",
-)
-timeout = option(
-    "--timeout", type=number("timeout"), default=600.0, show_default=True, help="Seconds to wait for one answer."
+    help="Seconds until a started server must be healthy.",
 )
 model = option(
     "--model",
@@ -223,7 +172,7 @@ draft = option(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The draft model's GGUF file. [default: the one next to the model]",
 )
-n_max = option("--n-max", type=click.IntRange(min=1), help="Most tokens drafted in one step.")
+n_max = option("--n-max", type=click.IntRange(min=1), help="Maximum tokens drafted per step.")
 slots = option(
     "--slots",
     type=click.IntRange(1, 64),
@@ -231,13 +180,5 @@ slots = option(
     show_default=True,
     help="Requests that a server answers at once.",
 )
-out = option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("reports"),
-    show_default=True,
-    help="Folder for what a run writes.",
-)
 as_json = option("--json", "as_json", is_flag=True, help="Print the result as JSON and nothing else.")
-fresh = option("--fresh", is_flag=True, help="Begin a new run even if the last one can be gone on with.")
 quiet = option("--quiet", "-q", is_flag=True, help="No progress and no table, only the verdict.")

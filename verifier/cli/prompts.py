@@ -6,8 +6,11 @@ from pathlib import Path
 
 import click
 
+from verifier.bounds import MOST_TOKENS
 from verifier.cli import options
-from verifier.records.bounds import MOST_TOKENS
+
+FILTERS = ("category", "language", "tag", "sample", "seed")
+"""Options that choose among the prompts of a set."""
 
 
 @click.group("prompts")
@@ -32,7 +35,7 @@ def list_command(as_json: bool) -> int:
 @command.command("show")
 @click.argument("sets", metavar="SET...", nargs=-1, required=True)
 @click.option("--id", "ids", multiple=True, help="Only this prompt; may be repeated.")
-@options.chosen
+@options.named(*FILTERS)
 @options.as_json
 def show_command(
     sets: tuple[str, ...],
@@ -55,7 +58,7 @@ def show_command(
 
 @command.command("stats")
 @click.argument("sets", metavar="SET...", nargs=-1, required=True)
-@options.chosen
+@options.named(*FILTERS)
 @options.as_json
 def stats_command(
     sets: tuple[str, ...],
@@ -114,7 +117,7 @@ def lengths(context: click.Context, parameter: click.Parameter, value: str) -> t
 @options.option("--seed", type=options.number("seed"), default=0, show_default=True, help="Random seed for the texts.")
 @options.option("--each", type=click.IntRange(1, MOST_TOKENS), default=3, show_default=True, help="Prompts per length.")
 @options.option("--ref", metavar="ADDRESS", help="The server whose tokenizer counts.  [default: an estimate]")
-@options.timeout
+@options.named("timeout")
 @click.option(
     "--output",
     "-o",

@@ -8,35 +8,27 @@ from typing import Any
 import click
 
 from verifier.cli import options
-
-POLICY = frozenset({"policy", "fail_on", "allow"})
-"""Parameters that choose a policy. Where none is given, the run keeps the one that it was checked by."""
+from verifier.run_options import JudgingOptions
 
 
 @click.command("rescore")
 @click.argument("run", metavar="RUN.jsonl", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@options.ref(required=True)
-@options.judged
-@options.timeout
+@options.named("ref", required=True)
+@options.of("rescore", JudgingOptions)
+@options.named("timeout")
 @options.as_json
 @options.quiet
 @click.pass_context
-def command(
-    ctx: click.Context, /, run: Path, ref: str, timeout: float, as_json: bool, quiet: bool, **judged: Any
-) -> int:
+def command(ctx: click.Context, /, run: Path, as_json: bool, quiet: bool, **_: Any) -> int:
     """Ask the reference about every difference of RUN.jsonl that has no full evidence yet.
 
-    For one card: check against a golden, stop the speculative server, start the reference again, rescore. Without
-    --policy, --fail-on and --allow, the policy of the run applies.
+    For one card: check against a golden, stop the speculative server, start the reference again, rescore. The run keeps
+    its policy and --min-acceptance, unless others are given.
     """
-    from dataclasses import replace
-
     from verifier.reports.terminal import Terminal
     from verifier.runner import session
-    from verifier.runner.run_folder import stored_policy
+    from verifier.runner.run_folder import judged_as_before
 
-    settings = session.Settings(ref=ref, timeout=timeout, invocation=options.invoked(ctx), **options.judging(**judged))
-    if not options.given(ctx) & POLICY:
-        settings = replace(settings, policy=stored_policy(run))
+    settings = judged_as_before(options.settings_of(ctx, "rescore"), run, options.given(ctx))
     with Terminal(as_json=as_json, quiet=quiet) as terminal:
         return session.rescore(settings, run, terminal).exit_code

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET
 
-from verifier.records import Arm, Finding, Fingerprint, SpeculationSettings
+from verifier.records import TITLES, Arm, Finding, Fingerprint, SpeculationSettings
 
 Severity = Literal["note", "warning", "invalid"]
 
@@ -83,13 +83,12 @@ def compare_fingerprints(ref: Fingerprint, spec: Fingerprint, *, allow: Collecti
 
 def changed_fingerprint(before: Fingerprint, after: Fingerprint, arm: Arm) -> list[Finding]:
     """What became of one server during a run: it was restarted, or several stand behind one address."""
-    side = "reference" if arm == "ref" else "speculative server"
     changes = changed_fields(before, after)
     if not changes:
         return []
     message = (
-        f"The {side} changed during the run: {named_changes(before, after)}. It was restarted, or several servers "
-        "stand behind its address; its answers are not all of one server."
+        f"The {TITLES[arm]} changed during the run: {named_changes(before, after)}. It was restarted, or several "
+        "servers stand behind its address; its answers are not all of one server."
     )
     return [Finding(SERVER_CHANGED, message, severity="invalid" if GRAVE & changes.keys() else "warning", arm=arm)]
 

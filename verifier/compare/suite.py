@@ -10,16 +10,25 @@ from verifier.compare.openness import Openness
 from verifier.compare.policy import Policy
 from verifier.compare.rates import Rates
 from verifier.compare.speed import generated
-from verifier.records import Arm, Comparison, Completion, Drafts, Failure, Finding, Measurement, SuiteVerdict, Summary
+from verifier.records import (
+    ARMS,
+    TITLES,
+    Arm,
+    Comparison,
+    Completion,
+    Drafts,
+    Failure,
+    Finding,
+    Measurement,
+    SuiteVerdict,
+    Summary,
+)
 
 STABLE_SHARE = 0.5
 """A reference that repeats fewer of its answers than this is no reference: nothing can be read off differences."""
 
-
 PERMANENT = frozenset({"aborted", "empty", "no-template", "out-of-vocabulary", "parameter-refused", "too-large"})
 """Kinds of failures that the same request meets again."""
-
-_SIDES: dict[Arm, str] = {"spec": "speculative server", "ref": "reference"}
 
 
 @dataclass
@@ -275,7 +284,8 @@ class Tally:
     def _unanswered(self) -> str:
         """Which server failed, how, and whether asking again can help."""
         count, total = self.classes["error"], self.total
-        failed = [f"the {_SIDES[arm]} ({', '.join(sorted(self.failed[arm]))})" for arm in _SIDES if self.failed[arm]]
+        failing = (arm for arm in reversed(ARMS) if self.failed[arm])
+        failed = [f"the {TITLES[arm]} ({', '.join(sorted(self.failed[arm]))})" for arm in failing]
         by = " and ".join(failed) if failed else "a server"
         head = f"{count} of {total} {'prompt' if total == 1 else 'prompts'} got no answer from {by}."
         kinds = frozenset[str]().union(*self.failed.values())

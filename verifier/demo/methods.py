@@ -22,7 +22,7 @@ from verifier.events import Event, Found, Waiting
 from verifier.records import Invocation, Summary
 from verifier.records.matrix_result import Matrix
 from verifier.runner import matrix, session
-from verifier.runner.config import CheckEntry, Config, Method
+from verifier.runner.config import Config, Method
 from verifier.runner.managed import PORT, Source
 from verifier.runner.session import Display, Settings
 from verifier.servers.process.embedded import LOSSY, completed, draft_file, has_mtp, parsed
@@ -188,7 +188,7 @@ def run_all(display: Display, choice: Choice) -> Matrix:
     methods = tuple(
         Method(kind, "reference", source(kind), invoked("demo", choice.options(kind))) for kind in (*SOUND, BROKEN)
     )
-    config = Config(Path("demo"), {"reference": source("none")}, methods, CheckEntry())
+    config = Config(Path("demo"), {"reference": source("none")}, methods, {})
     found = matrix.check(config, choice.settings(), _Brief(display))
     return msgspec.structs.replace(found, exit_code=judged(found)[0])
 

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from verifier.compare.evidence import judge
 from verifier.compare.shaping import moved, shaped_split, shaping
+from verifier.plan import TOP
 from verifier.records import Completion, Prompt, Rendering, Split, TokenLogprob, Tolerance
-
-TOP = 10
-"""Most likely tokens asked for at each position."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from itertools import repeat
 from verifier.compare.shaping import shaping
 from verifier.compare.tolerance import FULL_SAMPLE, deficit, gap_change, is_settled, measured
 from verifier.errors import ServerError
-from verifier.judging.distribution import TOP
+from verifier.plan import TOP
 from verifier.records import Completion, Finding, Measurement, ServerRecord, SpeculationSettings, TokenLogprob
 from verifier.servers.logprobs import believable
 from verifier.servers.protocol import Server

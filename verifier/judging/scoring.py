@@ -11,8 +11,9 @@ from verifier.compare.evidence import Source, judge, proven, within
 from verifier.compare.penalties import Penalised, is_computable
 from verifier.compare.shaping import depends_on_start, is_penalised, plain, shaping
 from verifier.errors import ServerError
-from verifier.judging.distribution import TOP, View
+from verifier.judging.distribution import View
 from verifier.judging.stepwise import Enough, never, score_stepwise
+from verifier.plan import TOP
 from verifier.records import (
     Abilities,
     Arm,

@@ -9,7 +9,8 @@ from msgspec import structs
 from verifier.compare.divergence import common_prefix
 from verifier.compare.evidence import beyond, judge
 from verifier.compare.shaping import shaping
-from verifier.judging.distribution import TOP, View
+from verifier.judging.distribution import View
+from verifier.plan import TOP
 from verifier.records import Prompt, Rendering, Split, TokenLogprob, Tolerance
 from verifier.servers.logprobs import believable, doubtful
 from verifier.servers.protocol import Request, Server, TellsShaped

@@ -13,9 +13,10 @@ import jsonlines
 import msgspec
 
 import verifier
+from verifier.bounds import MOST_TOKENS, Bound
 from verifier.errors import PromptSetError
 from verifier.records import Parameters, Prompt
-from verifier.records.bounds import MOST_TOKENS, Bound, problem
+from verifier.run_options import problem
 
 SUFFIX = ".jsonl"
 MOST_BIAS = 100.0

@@ -21,17 +21,13 @@ def server_counter(address: str, timeout: float = 600.0) -> Iterator[Count]:
     Raises:
         ServerError: when the server cannot be reached, or does not give token ids for a prompt.
     """
-    from verifier.runner.connections import api_key
-    from verifier.servers.addresses import parse_address
-    from verifier.servers.http import Http
-    from verifier.servers.identify import connect
+    from verifier.servers.connections import connected
 
     loop = asyncio.new_event_loop()
+    connection = connected("ref", address, timeout=timeout)
     try:
-        http = Http(parse_address(address), key=api_key("ref"), timeout=timeout)
-        loop.run_until_complete(http.__aenter__())
+        server = loop.run_until_complete(connection.__aenter__())
         try:
-            server = loop.run_until_complete(connect(http))
 
             def count(text: str) -> int:
                 prompt = Prompt(id="count", text=text, messages=(Message(role="user", content=text),))
@@ -39,14 +35,14 @@ def server_counter(address: str, timeout: float = 600.0) -> Iterator[Count]:
                 if ids is None:
                     raise ServerError(
                         "no-prompt-ids",
-                        f"{http.url} does not tell the token ids of a prompt, so nothing can be counted.",
+                        f"{server.http.url} does not report the token ids of a prompt, so nothing can be counted.",
                         "Count with another server of the same model, or leave the server out for an estimate.",
                     )
                 return len(ids)
 
             yield count
         finally:
-            loop.run_until_complete(http.__aexit__(None, None, None))
+            loop.run_until_complete(connection.__aexit__(None, None, None))
     finally:
         loop.close()
 

@@ -26,8 +26,8 @@ SUFFIX = ".lossless.jsonl"
 SET = "lossless:"
 """``lossless:seed8`` stands for a prompt set that came with the tool, in node ids and on the command line."""
 MARKER = (
-    "lossless(prompts=None, *, allow=None, spec=None, ref=None, golden=None, max_tokens=None): "
-    "run the test once for each prompt of a set, as lossless_case; or, on an item, that it is such a prompt."
+    "lossless(prompts=None, *, allow=None, spec=None, ref=None, golden=None, **options): run the test once for each "
+    "prompt of a set, as lossless_case; options are those of the plugin. On an item, it marks such a prompt."
 )
 INCONCLUSIVE = "inconclusive: "
 """How the reason of a test begins that shows nothing."""

@@ -27,7 +27,7 @@ from verifier.reports.reproduce import again
 from verifier.runner import session
 from verifier.runner.invocation import of_settings
 from verifier.runner.session import Settings
-from verifier.runner.settings import Update
+from verifier.runner.settings import POLICY, Update
 from verifier.store.compression import is_compressed
 from verifier.store.refused import refused
 from verifier.store.run_file import Run
@@ -36,6 +36,9 @@ from verifier.store.staleness import StaleGolden, fit
 T = TypeVar("T")
 
 SUFFIX = ".jsonl"
+
+PER_TEST = [one for one in options.OF_RUN.values() if one.repeated and one.name not in {"ref", *POLICY}]
+"""Options of a run that a test may override. What it allows is an argument of its own."""
 
 
 @dataclass(frozen=True)
@@ -160,29 +163,13 @@ class Checks:
             golden, ref = self._references()
         elif golden is not None:
             golden, ref = self.config.invocation_params.dir / Path(golden), ref or self.option("ref")
-        mismatch = told.pop("allow_mismatch", None) or self.option("allow-mismatch")
-        unknown = told.keys() - {"spec", "max_tokens", "concurrency", "ref_runs", "one_at_a_time", "timeout"}
+        unknown = told.keys() - {option.name for option in PER_TEST}
         if unknown:
             raise pytest.UsageError(f"lossless: {', '.join(sorted(unknown))}: there is no such argument.")
+        golden = _golden_file(golden, path) if golden else None
+        fixed = {"prompts": (str(path),), "ref": ref, "golden": golden}
         try:
-            settings = Settings(
-                spec=told.get("spec") or self.option("spec") or "",
-                ref=ref,
-                golden=_golden_file(golden, path) if golden else None,
-                prompts=(str(path),),
-                max_tokens=told.get("max_tokens", self.option("max-tokens")),
-                concurrency=told.get("concurrency", self.option("concurrency")),
-                ref_runs=told.get("ref_runs", self.option("ref-runs")),
-                noise_concurrency=self.option("noise-concurrency"),
-                tolerance=self.option("tolerance"),
-                score=self.option("score"),
-                policy=self.policy(),
-                min_acceptance=self.option("min-acceptance"),
-                one_at_a_time=told.get("one_at_a_time", self.option("one-at-a-time")),
-                allow_mismatch=frozenset([mismatch] if isinstance(mismatch, str) else mismatch),
-                timeout=told.get("timeout", self.option("timeout")),
-                out=self.option("report"),
-            )
+            settings = Settings.of(options.run_options(self.config) | told | fixed)
         except LosslessError as error:
             raise pytest.UsageError(f"lossless: {error}") from None
         return Work(name_of(self.config, path), settings)

@@ -6,13 +6,14 @@ Everything that a model, a server or a file said goes through `visible`.
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator
 
 from verifier.pytest_plugin.checks import Checked
 from verifier.records import Alignment, Comparison, Split, Statistics
+from verifier.reports.reproduce import shell_line
 from verifier.reports.unseen import unseen
 from verifier.reports.untrusted import visible
+from verifier.store.commands import invocation
 
 BEFORE, AFTER = 48, 72
 """Characters of text that are shown before and after the place where the answers part."""
@@ -88,8 +89,8 @@ def evidence(split: Split) -> str:
 def closer(checked: Checked) -> Iterator[str]:
     """Commands to look closer with."""
     yield "look closer:"
-    yield f"  {os.path.relpath(checked.report)}"
-    yield f"  lossless report {shlex.quote(os.path.relpath(checked.run))}"
+    yield f"  {visible(os.path.relpath(checked.report))}"
+    yield f"  {shell_line(invocation('report', {}, [os.path.relpath(checked.run)]))}"
     yield from (f"  {line}" for line in checked.command.splitlines())
 
 

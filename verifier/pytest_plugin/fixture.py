@@ -14,6 +14,7 @@ from verifier.pytest_plugin import failures
 from verifier.pytest_plugin import outcomes as judging
 from verifier.pytest_plugin.checks import Checked, Checks
 from verifier.records import Comparison, SuiteVerdict, Summary
+from verifier.reports.results import Results
 from verifier.reports.untrusted import visible
 from verifier.runner.settings import DEFAULT_PROMPTS
 
@@ -84,7 +85,7 @@ class Result:
     def _assert_policy(self) -> None:
         """The run passes where `lossless check` exits with 0 under the policy of the options, and nowhere else."""
         __tracebackhide__ = True
-        if self.summary.exit_code != 0:
+        if Results(self.summary).of_run() != "passed":
             raise AssertionError(
                 f"The policy {visible(self.summary.policy)!r} does not let this run pass: `lossless check` exits with "
                 f"{self.summary.exit_code}. --lossless-allow excuses a class, cause or fault, or `inconclusive`.\n"
@@ -124,7 +125,7 @@ class Result:
 
     def unnoticed(self) -> str | None:
         """What to say of a check whose result no test looked at, if it is not one that passes."""
-        if self._summary.exit_code == 0:
+        if Results(self._summary).of_run() == "passed":
             return None
         name, verdict = visible(self._checked.work.name), self._summary.verdict
         return (
@@ -167,18 +168,17 @@ class Lossless:
         self,
         prompts: str | Path = DEFAULT_PROMPTS,
         *,
-        spec: str | None = None,
         ref: str | None = None,
         golden: str | Path | None = None,
-        max_tokens: int | None = None,
-        concurrency: int | None = None,
-        ref_runs: int | None = None,
-        one_at_a_time: bool | None = None,
-        allow_mismatch: tuple[str, ...] | None = None,
-        timeout: float | None = None,
+        **options: Any,
     ) -> Result:
         """Ask all prompts of a set and compare the answers, once a test run: a second call with equal arguments, in
         any test or worker, gets the same result. What is not given here comes from the plugin's options.
+
+        Args:
+            options: any other option of the plugin that says which speculative server to ask, or how to ask and to
+                judge, with ``_`` for ``-``: ``spec``, ``max_tokens``, ``concurrency``, ``tolerance`` and so on. What
+                fails is the plugin's policy.
 
         Raises:
             LosslessError: when a server did not answer or nothing could be compared. Call it in a fixture of your own
@@ -187,18 +187,7 @@ class Lossless:
                 ``--lossless-inconclusive`` asks for that.
         """
         __tracebackhide__ = True
-        given: dict[str, Any] = {
-            "spec": spec,
-            "ref": ref,
-            "golden": golden,
-            "max_tokens": max_tokens,
-            "concurrency": concurrency,
-            "ref_runs": ref_runs,
-            "one_at_a_time": one_at_a_time,
-            "allow_mismatch": allow_mismatch,
-            "timeout": timeout,
-        }
-        work = self._checks.work(prompts, **given)
+        work = self._checks.work(prompts, ref=ref, golden=golden, **options)
         if work.is_open:
             judging.leave_open(self._checks, judging.no_server("give --lossless-spec ADDRESS"))
         if not work.settings.ref and not work.settings.golden:

@@ -1,20 +1,23 @@
 """The plugin's options: one table, from which command line, environment and ini file are read.
 
 A value comes from the first of these that has one: ``--lossless-NAME``, the variable ``LOSSLESS_NAME``, the ini entry
-``lossless_name``, the default. This module is loaded with pytest itself, so it imports nothing of ours.
+``lossless_name``, the default. Options of a run are declared in `verifier.run_options`. This module is loaded with
+pytest itself, so it imports nothing else of the package.
 """
 
 from __future__ import annotations
 
-import math
 import os
-import sys
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from verifier.bounds import Bound
+from verifier.run_options import OPTIONS as RUN_OPTIONS
+from verifier.run_options import Kind, Option
 
 if TYPE_CHECKING:
     from _pytest.config.argparsing import OptionGroup
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
 
 TRUE = frozenset({"1", "true", "yes", "on"})
 FALSE = frozenset({"", "0", "false", "no", "off"})
-Kind = Literal["text", "words", "flag", "count", "seconds", "path", "nats", "length"]
 
 
 class Source(IntEnum):
@@ -36,10 +38,10 @@ class Source(IntEnum):
 
 
 @dataclass(frozen=True)
-class Option:
-    """One option. ``least`` and ``most`` are the smallest and largest numbers accepted.
+class PluginOption:
+    """One option of the plugin.
 
-    ``action`` ones do something and no ini holds them, since a file that rewrites goldens at every run would compare
+    ``action`` ones do something and no ini file holds them: a file that rewrote goldens at every run would compare
     nothing.
     """
 
@@ -49,8 +51,7 @@ class Option:
     default: Any = None
     metavar: str | None = None
     choices: tuple[str, ...] = ()
-    least: float = 1
-    most: float = sys.float_info.max
+    bound: Bound | None = None
     action: bool = False
 
     @property
@@ -67,88 +68,65 @@ class Option:
         return self.dest.upper()
 
 
+def _of_run(option: Option) -> PluginOption:
+    """An option of a run, as the plugin takes it."""
+    shown = isinstance(option.default, (int, float, str, Path)) and option.default not in {"", False}
+    default = f" (default: {option.default})" if shown else ""
+    return PluginOption(
+        option.plugin_name,
+        option.kind,
+        f"{option.help}{default}",
+        option.default,
+        option.metavar or METAVARS.get(option.kind),
+        option.choices,
+        option.bound,
+    )
+
+
+METAVARS = {"whole": "N", "number": "NUMBER", "folder": "DIR"}
+OF_RUN = {option.plugin_name: option for option in RUN_OPTIONS if option.plugin}
+"""The options of a run that the plugin takes, by their name in the plugin."""
 OPTIONS = (
-    Option("spec", "text", "the speculative server: :30000, host:port or a URL", metavar="ADDRESS"),
-    Option("ref", "text", "the reference: :30001, host:port or a URL", metavar="ADDRESS"),
-    Option(
+    *map(_of_run, OF_RUN.values()),
+    PluginOption(
         "golden",
         "path",
-        "in place of a live reference, a golden: a file, or a folder with one golden for each prompt set",
+        "A golden to use instead of a live reference: a file, or a folder with one golden for each prompt set.",
         metavar="PATH",
     ),
-    Option("prompts", "words", "a prompt set to test, by name or path; may be repeated", (), metavar="NAME|PATH"),
-    Option(
-        "max-tokens",
-        "count",
-        "tokens of an answer, at most (default: the prompt's own, or 128)",
-        metavar="N",
-        most=2**31 - 1,
-    ),
-    Option("concurrency", "count", "requests in flight at each server (default: 1)", 1, metavar="N", most=1024),
-    Option("ref-runs", "count", "passes of the reference (default: 2)", 2, metavar="N", most=9),
-    Option(
-        "noise-concurrency",
-        "count",
-        "one more pass of the reference with so many requests at once: its noise at another batch shape (default: 0)",
-        0,
-        metavar="N",
-        least=0,
-        most=1024,
-    ),
-    Option("tolerance", "nats", "nats that arithmetic is given, in place of measuring", metavar="NATS", least=0),
-    Option(
-        "score",
-        "text",
-        "which answers the reference is asked about (default: differing)",
-        "differing",
-        choices=("differing", "all", "none"),
-    ),
-    Option("one-at-a-time", "flag", "keep one server idle while the other works", False),
-    Option("allow-mismatch", "words", "a field in which the servers may differ, such as model", (), metavar="FIELD"),
-    Option("timeout", "seconds", "seconds to wait for one answer (default: 600)", 600.0, metavar="SECONDS"),
-    Option("report", "path", "folder for runs and their HTML reports (default: reports)", Path("reports"), "DIR"),
-    Option(
-        "policy",
-        "text",
-        "what fails: strict (any difference), lossless (what is speculation's fault), text (any difference that is "
-        "more than small and not explained by rounding) (default: lossless)",
-        "lossless",
-        choices=("strict", "lossless", "text"),
-    ),
-    Option("fail-on", "words", "a class, cause or fault that fails as well; may be repeated", (), metavar="NAME"),
-    Option("allow", "words", "a class, cause or fault that does not fail; may be repeated", (), metavar="NAME"),
-    Option(
-        "min-acceptance",
-        "length",
-        "fail when the acceptance length, in tokens per decode step, is lower or unknown",
-        metavar="LENGTH",
-    ),
-    Option(
+    PluginOption("prompts", "words", "A prompt set to test, by name or path; may be repeated.", (), "NAME|PATH"),
+    PluginOption(
         "tolerated",
         "text",
-        "how a difference that the policy lets pass is reported: as passed, with a note, or as xfailed (default: pass)",
+        "How to report a difference that the policy allows: passed with a note, or xfailed. (default: pass)",
         "pass",
         choices=("pass", "xfail"),
     ),
-    Option(
+    PluginOption(
         "inconclusive",
         "text",
-        "how to report a test that shows nothing, such as a difference without evidence (default: fail)",
+        "How to report an inconclusive test, such as a difference without evidence. (default: fail)",
         "fail",
         choices=("fail", "skip", "xfail"),
     ),
-    Option(
+    PluginOption(
         "unused",
         "text",
-        "what golden answers that no prompt asks for lead to: a warning, a failed run, nothing (default: warn)",
+        "What to do about golden answers that no prompt uses: warn, fail the run, or ignore them. (default: warn)",
         "warn",
         choices=("warn", "fail", "ignore"),
     ),
-    Option(
-        "update", "flag", "record the goldens of the selected prompts again, from --lossless-ref", False, action=True
+    PluginOption(
+        "update",
+        "flag",
+        "Record the goldens of the selected prompts again, from --lossless-ref.",
+        default=False,
+        action=True,
     ),
-    Option("update-new", "flag", "record only what the goldens lack or what has changed", False, action=True),
-    Option("update-in-ci", "flag", "let goldens be written although CI is set", False, action=True),
+    PluginOption(
+        "update-new", "flag", "Record only what the goldens lack or what has changed.", default=False, action=True
+    ),
+    PluginOption("update-in-ci", "flag", "Allow goldens to be written although CI is set.", default=False, action=True),
 )
 BY_NAME = {option.name: option for option in OPTIONS}
 
@@ -166,7 +144,7 @@ def add_to(parser: pytest.Parser) -> None:
             parser.addini(option.dest, option.help, type="string", default="")
 
 
-def _add_argument(group: OptionGroup, option: Option) -> None:
+def _add_argument(group: OptionGroup, option: PluginOption) -> None:
     if option.kind == "flag":
         group.addoption(option.flag, dest=option.dest, action="store_true", default=None, help=option.help)
     elif option.kind == "words":
@@ -207,7 +185,7 @@ def source_of(config: pytest.Config, name: str) -> Source:
     return _given(config, BY_NAME[name])[1]
 
 
-def _given(config: pytest.Config, option: Option) -> tuple[Any, Source]:
+def _given(config: pytest.Config, option: PluginOption) -> tuple[Any, Source]:
     given = config.getoption(option.dest, None)
     if given not in (None, []):
         return given, Source.COMMAND_LINE
@@ -221,16 +199,16 @@ def _given(config: pytest.Config, option: Option) -> tuple[Any, Source]:
     return None, Source.DEFAULT
 
 
-def _typed(option: Option, given: Any, source: str, base: Path) -> Any:
-    """``given`` as its kind wants it. Relative paths begin at ``base``: the ini file's folder, or where pytest ran."""
+def _typed(option: PluginOption, given: Any, source: str, base: Path) -> Any:
+    """``given`` as its kind requires. Relative paths begin at ``base``: the ini file's folder, or where pytest ran."""
     if option.kind == "flag":
         return given if isinstance(given, bool) else _flag(given, source)
     if option.kind == "words":
         return tuple(given.split() if isinstance(given, str) else given)
-    if option.kind == "path":
+    if option.kind in {"path", "folder"}:
         return base / Path(given).expanduser()
-    if option.kind in {"count", "seconds", "nats", "length"}:
-        return _number(option, given, source)
+    if option.bound is not None:
+        return _number(option.bound, given, source)
     if option.choices and given not in option.choices:
         raise pytest.UsageError(f"{source} is {given!r}; choose one of {', '.join(option.choices)}.")
     return given
@@ -242,56 +220,48 @@ def _flag(given: str, source: str) -> bool:
     return given.lower() in TRUE
 
 
-def _number(option: Option, given: str, source: str) -> float:
+def _number(bound: Bound, given: str, source: str) -> float:
     try:
-        number: float = int(given) if option.kind == "count" else float(given)
+        number = bound.kind(given)
     except ValueError:
-        raise pytest.UsageError(f"{source} is {given!r}, which is no number.") from None
-    if not math.isfinite(number):
-        raise pytest.UsageError(f"{source} is {given}, which is not a finite number; the least is {option.least:g}.")
-    if number < option.least:
-        raise pytest.UsageError(f"{source} is {given}; the least is {option.least:g}.")
-    if number > option.most:
-        raise pytest.UsageError(f"{source} is {given}; the most is {option.most:.0f}.")
+        whole = "whole " if bound.kind is int else ""
+        raise pytest.UsageError(f"{source} is {given!r}, which is not a {whole}number.") from None
+    wrong = bound.problem(number)
+    if wrong:
+        # As it was given: 1e999 is infinity by now.
+        raise pytest.UsageError(f"{source} {wrong.replace(repr(number), given, 1)}.")
     return number
 
 
+def run_options(config: pytest.Config) -> dict[str, Any]:
+    """The values of the options of a run, by the names that `Settings.of` takes."""
+    return {option.name: value(config, name) for name, option in OF_RUN.items()}
+
+
 def policy(config: pytest.Config) -> Policy:
-    """What fails, by the options.
+    """What fails, according to the options.
 
     Raises:
-        pytest.UsageError: for a name that is no class, cause or fault.
+        pytest.UsageError: for a name that is not a class, cause or fault, and for any other option that cannot be used.
     """
-    from verifier.compare.policy import Policy
-    from verifier.errors import LosslessError
-
-    try:
-        return Policy.of(value(config, "policy"), fail_on=value(config, "fail-on"), allow=value(config, "allow"))
-    except LosslessError as error:
-        raise pytest.UsageError(str(error)) from None
-
-
-def _require_fields(names: tuple[str, ...]) -> None:
     from verifier.errors import LosslessError
     from verifier.runner.settings import Settings
 
     try:
-        Settings(allow_mismatch=frozenset(names))
+        return Settings.of(run_options(config)).policy
     except LosslessError as error:
         raise pytest.UsageError(str(error)) from None
 
 
 def check(config: pytest.Config) -> None:
-    """Look at every option before anything is collected, so that a slip stops the run and not its hundredth test.
+    """Look at every option before anything is collected, so that a typo stops the run and not its hundredth test.
 
     Raises:
         pytest.UsageError: for a value that cannot be used, or goldens that cannot be or must not be written.
     """
     values = {option.name: value(config, option.name) for option in OPTIONS}
-    if values["fail-on"] or values["allow"]:
+    if any(values[name] for name, option in OF_RUN.items() if option.kind == "words"):
         policy(config)
-    if values["allow-mismatch"]:
-        _require_fields(values["allow-mismatch"])
     if not (values["update"] or values["update-new"]):
         return
     what = "--lossless-update" if values["update"] else "--lossless-update-new"

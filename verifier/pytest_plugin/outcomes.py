@@ -1,7 +1,7 @@
 """What a verdict makes of a test: passed, passed with a note, xfailed, failed, skipped, or an error of its setup.
 
-Pass or fail is `Policy`'s decision, the same as for the exit code of ``lossless check``. This module only says it in
-pytest's words.
+Pass or fail is decided by `Results`, as in every report and as for the exit code of ``lossless check``. This module
+only expresses it in pytest's terms.
 """
 
 from __future__ import annotations
@@ -11,16 +11,21 @@ from typing import Literal, NoReturn
 
 import pytest
 
-from verifier.compare.policy import Outcome as Decision
-from verifier.compare.policy import Policy, outcome_of_run
-from verifier.compare.suite import missed_acceptance
+from verifier.compare.policy import Policy
 from verifier.pytest_plugin import INCONCLUSIVE, NO_SERVER, failures
 from verifier.pytest_plugin.checks import Checked, Checks, Work
 from verifier.records import Comparison, Summary
+from verifier.reports.results import Result, Results
 from verifier.reports.untrusted import visible
 
 Kind = Literal["passed", "tolerated", "failed", "inconclusive", "left-out", "error"]
-KINDS: dict[Decision, Kind] = {"passed": "tolerated", "failed": "failed", "open": "inconclusive", "error": "error"}
+KINDS: dict[Result, Kind] = {
+    "passed": "tolerated",
+    "failed": "failed",
+    "open": "inconclusive",
+    "error": "error",
+    "skipped": "left-out",
+}
 
 ON_REQUEST = "To let such tests pass, set --lossless-inconclusive=skip (or xfail)."
 SETTLE = (
@@ -88,7 +93,8 @@ def _of_prompt_alone(checked: Checked, prompt_id: str, policy: Policy) -> Outcom
     comparison = checked.comparisons.get(prompt_id)
     if comparison is not None:
         return of_comparison(checked, comparison, policy)
-    if checked.summary is not None and checked.summary.verdict == "INVALID" and "invalid" not in policy.allow:
+    result = Results(checked.summary, policy).of_prompt_without_verdict(failed=False)
+    if result == "error" and checked.summary is not None:
         return Outcome("error", visible(checked.summary.sentence))
     if prompt_id in checked.stale:
         advice = "Record it: pytest --lossless-update-new --lossless-ref ADDRESS."
@@ -100,16 +106,14 @@ def _of_prompt_alone(checked: Checked, prompt_id: str, policy: Policy) -> Outcom
 
 def of_comparison(checked: Checked, comparison: Comparison, policy: Policy) -> Outcome:
     """The outcome of a prompt that was compared."""
-    verdict = checked.summary.verdict if checked.summary is not None else None
-    kind = KINDS[policy.outcome(comparison, verdict)]
+    kind = KINDS[Results(checked.summary, policy).of_prompt(comparison)]
     line = failures.in_short(comparison)
     if kind == "error":
         invalid = checked.summary is not None and comparison.cls != "error"
         return Outcome("error", visible(checked.summary.sentence) if checked.summary and invalid else line)
     if kind == "tolerated":
         return Outcome("passed") if comparison.cls == "exact" else Outcome("tolerated", line)
-    story = failures.story(checked, comparison)
-    return Outcome(kind, line, f"{story}\n{SETTLE}" if kind == "inconclusive" else story)
+    return _told(kind, line, failures.story(checked, comparison))
 
 
 def of_suite(checked: Checked) -> Outcome:
@@ -123,35 +127,26 @@ def of_suite(checked: Checked) -> Outcome:
     if checked.stale:
         line = f"the golden has no answer to compare with for {len(checked.stale)} prompts"
         return Outcome("failed", line, failures.statistics(checked))
-    return _too_slow(checked, summary) or _of_run(checked, summary, summary.exit_code)
-
-
-def _too_slow(checked: Checked, summary: Summary) -> Outcome | None:
-    """A failure where the acceptance length is below the one asked for. Never skipped: it was asked for by name."""
-    if summary.exit_code != 3 or not missed_acceptance(summary.acceptance_length, summary.min_acceptance):
-        return None
-    return Outcome("failed", f"{summary.verdict}: {visible(summary.sentence)}", failures.statistics(checked))
+    return _of_run(checked, summary, Results(summary).of_run())
 
 
 def _beyond_prompts(checked: Checked, policy: Policy) -> Outcome | None:
     """What keeps a run from passing although none of its prompts does; ``None`` where nothing does."""
-    summary = checked.summary
-    if summary is None:
+    if checked.summary is None:
         return None
-    if too_slow := _too_slow(checked, summary):
-        return too_slow
-    beyond = summary.beyond_prompts
-    code = policy.exit_code(summary.verdict, failing=0, excess=beyond == "LOSSY", complete=True, beyond_prompts=beyond)
-    outcome = _of_run(checked, summary, code)
+    outcome = _of_run(checked, checked.summary, Results(checked.summary, policy).beyond_prompts())
     return None if outcome.kind in {"passed", "tolerated"} else outcome
 
 
-def _of_run(checked: Checked, summary: Summary, code: int) -> Outcome:
-    kind = KINDS[outcome_of_run(summary.verdict, code)]
+def _of_run(checked: Checked, summary: Summary, result: Result) -> Outcome:
+    kind = KINDS[result]
     line = f"{summary.verdict}: {visible(summary.sentence)}"
     if kind == "tolerated":
         return Outcome("passed" if summary.verdict == "LOSSLESS" else "tolerated", line)
-    story = failures.statistics(checked)
+    return _told(kind, line, failures.statistics(checked))
+
+
+def _told(kind: Kind, line: str, story: str) -> Outcome:
     return Outcome(kind, line, f"{story}\n{SETTLE}" if kind == "inconclusive" else story)
 
 

@@ -10,8 +10,9 @@ import msgspec
 
 from verifier.errors import LosslessError
 from verifier.prompts.selection import Selection
-from verifier.records import Header
 from verifier.runner import session
+from verifier.runner.copying import copy_records
+from verifier.runner.run_folder import recorded_passes
 from verifier.runner.session import Display, Settings
 from verifier.runner.settings import Update
 from verifier.store.compression import is_compressed
@@ -77,10 +78,10 @@ def record(path: Path, settings: Settings, ids: tuple[str, ...], update: Update,
 
 def _lacking(golden: Run, selection: Selection) -> Iterable[str]:
     """Prompts of the set that the golden lacks, or holds in another form, or not in every pass."""
-    runs = int(golden.header.options.get("ref_runs", 1))
+    passes = recorded_passes(golden)
     fresh = fit(golden, selection, None).fresh
     for prompt in selection:
-        if prompt.id not in fresh or not all(golden.has_completion("ref", prompt.id, run) for run in range(runs)):
+        if prompt.id not in fresh or not all(golden.has_completion("ref", prompt.id, each.run) for each in passes):
             yield prompt.id
 
 
@@ -91,10 +92,7 @@ def _record_again(path: Path, again: frozenset[str], settings: Settings, display
     beside.unlink(missing_ok=True)
     try:
         with Run(path) as golden, Store(beside, golden.header) as store:
-            for offset in [offset for offset, _ in golden.scan()]:
-                kept = golden.at(offset)
-                if not isinstance(kept, Header) and getattr(kept, "prompt_id", None) not in again:
-                    store.append(kept)
+            copy_records(golden, store, lambda one: None if getattr(one, "prompt_id", None) in again else one)
         session.record(settings, beside, display)
         if is_compressed(path):
             with Run(beside) as recorded:

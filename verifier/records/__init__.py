@@ -1,11 +1,11 @@
 """What is stored: the records of a run or golden file. Import them from here."""
 
+from verifier.records.arms import ARMS, LABELS, TITLES, Arm
 from verifier.records.prompt import Message, Parameters, Prompt
 from verifier.records.run import (
     SCHEMA_VERSION,
     Abilities,
     Alignment,
-    Arm,
     Cause,
     Class,
     Comparison,
@@ -42,7 +42,10 @@ from verifier.records.run import (
 )
 
 __all__ = [
+    "ARMS",
+    "LABELS",
     "SCHEMA_VERSION",
+    "TITLES",
     "Abilities",
     "Alignment",
     "Arm",

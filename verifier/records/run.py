@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from verifier.records.answers import FunctionCall, TextToken
+from verifier.records.arms import Arm
 from verifier.records.prompt import Message, Prompt
 
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -24,7 +25,6 @@ nor infinity.)"""
 SCHEMA_VERSION = 2
 """Version of the file format. It grows when a reader of the previous version would misread a file."""
 
-Arm = Literal["ref", "spec"]
 Class = Literal["exact", "near-lossless", "diverged", "error"]
 Fault = Literal["none", "speculation", "reference", "comparison", "undetermined"]
 Cause = Literal[

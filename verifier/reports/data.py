@@ -17,6 +17,7 @@ from verifier.compare.fingerprints import in_words
 from verifier.compare.measures import Measures, Measuring
 from verifier.compare.shaping import given_values
 from verifier.records import (
+    ARMS,
     Alignment,
     Arm,
     Cause,
@@ -39,7 +40,7 @@ from verifier.records import (
 from verifier.reports.details import details, words
 from verifier.reports.reproduce import about_again, again
 from verifier.reports.results import Result, Results
-from verifier.store.refused import ARMS, refusal_of
+from verifier.store.refused import refusal_of
 from verifier.store.run_file import Run
 
 Outcome = Literal["error", "diverged", "near-lossless", "exact", "recorded", "open"]
@@ -289,8 +290,7 @@ def span_kind(span: Span) -> Literal["inserted", "deleted", "replaced"]:
 def raw_records(run: Run, prompt_id: str) -> list[Record]:
     """The stored records of one prompt, as they are in the file."""
     found: list[Record | None] = [run.comparison(prompt_id), run.rendering(prompt_id)]
-    arms: tuple[Arm, ...] = ("ref", "spec")
-    for arm in arms:
+    for arm in ARMS:
         passes = 0
         while passes < 2 or run.has_completion(arm, prompt_id, passes):
             found += [run.completion(arm, prompt_id, passes), run.failure(arm, prompt_id, passes)]
@@ -406,17 +406,14 @@ def _answer(completion: Completion | None) -> AnswerReport | None:
 
 def _facts(run: Run) -> tuple[Fact, ...]:
     """The fingerprints side by side, a line for everything that either of them has a word on."""
-    sides = [run.servers[arm].fingerprint if arm in run.servers else None for arm in _ARMS]
-    urls = [run.servers[arm].url if arm in run.servers else None for arm in _ARMS]
+    sides = [run.servers[arm].fingerprint if arm in run.servers else None for arm in ARMS]
+    urls = [run.servers[arm].url if arm in run.servers else None for arm in ARMS]
     facts = [Fact("address", urls[0], urls[1])]
     for name in Fingerprint.__struct_fields__:
         ref, spec = (in_words(getattr(side, name)) if side else None for side in sides)
         if ref is not None or spec is not None:
             facts.append(_fact(words(name), ref, spec))
     return tuple(facts)
-
-
-_ARMS: tuple[Arm, Arm] = ("ref", "spec")
 
 
 def _fact(name: str, ref: str | None, spec: str | None) -> Fact:

@@ -7,7 +7,7 @@ import shlex
 from typing import Any
 
 from verifier.compare.fingerprints import FILE_ENGINE
-from verifier.records import Alignment, Arm, Completion, Invocation, Prompt, Rendering
+from verifier.records import ARMS, Alignment, Arm, Completion, Invocation, Prompt, Rendering
 from verifier.reports.untrusted import visible
 from verifier.servers.addresses import split_model
 from verifier.servers.completions import CHAT, COMPLETIONS, common_sampling
@@ -81,7 +81,7 @@ def minimal(run: Run, prompt_id: str, rendering: Rendering | None, alignment: Al
     """A shell script that asks both servers for just enough tokens to see the first difference."""
     at = alignment.spans[0].ref_start if alignment is not None and alignment.spans else None
     limit = MAX_TOKENS if at is None else at + PAST_THE_DIFFERENCE
-    ref, spec = (curl(run, arm, rendering, limit) for arm in _ARMS)
+    ref, spec = (curl(run, arm, rendering, limit) for arm in ARMS)
     if ref is None or spec is None:
         return None
     where = "equal tokens, different text" if at is None else f"first difference at token {at}"
@@ -95,9 +95,6 @@ def minimal(run: Run, prompt_id: str, rendering: Rendering | None, alignment: Al
             "",
         ]
     )
-
-
-_ARMS: tuple[Arm, Arm] = ("ref", "spec")
 
 
 def _request(

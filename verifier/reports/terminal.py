@@ -21,7 +21,7 @@ from rich.text import Text
 
 from verifier.compare.fingerprints import in_words, method_of
 from verifier.events import Advanced, Event, Failed, Finished, Found, Identified, StageStarted, Waiting
-from verifier.records import Comparison, Finding, ServerRecord, Summary
+from verifier.records import LABELS, Arm, Comparison, Finding, ServerRecord, Summary
 from verifier.reports.unseen import unseen
 from verifier.reports.untrusted import visible
 
@@ -46,7 +46,6 @@ LABEL = 7
 """Cells before a side's text: indent, name and a space."""
 NO_TERMINAL_WIDTH = 180
 """Cells of a line where the output is no terminal: nothing is left out of a log."""
-SIDES = {"ref": "reference", "spec": "speculative"}
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -65,7 +64,7 @@ class Terminal:
         self.quiet = quiet
         self._out = console()
         self._err = console(stderr=True)
-        self._bars: dict[tuple[str, str | None], _Bar] = {}
+        self._bars: dict[tuple[str, Arm | None], _Bar] = {}
         self._live: Live | None = None
         self._waiting = ""
 
@@ -99,10 +98,10 @@ class Terminal:
         if self.quiet or self.as_json:
             return
         if isinstance(event, Identified):
-            self._say(f"{SIDES[event.server.arm]:>11}: {one_line(event.server)}")
+            self._say(f"{LABELS[event.server.arm]:>11}: {one_line(event.server)}")
         elif isinstance(event, Failed):
             failure = event.failure
-            self._say(f"{failure.prompt_id} ({SIDES[failure.arm]}): {failure.message} {failure.advice}", "magenta")
+            self._say(f"{failure.prompt_id} ({LABELS[failure.arm]}): {failure.message} {failure.advice}", "magenta")
         elif isinstance(event, Found):
             finding = event.finding
             named = not finding.prompt_id or finding.prompt_id in finding.message
@@ -131,7 +130,7 @@ class Terminal:
     def _progress(self) -> RenderableType:
         table = Table.grid(padding=(0, 2))
         for (name, arm), bar in self._bars.items():
-            side = SIDES[arm] if arm else ""
+            side = LABELS[arm] if arm else ""
             again = f" (pass {bar.run + 1})" if bar.run else ""
             table.add_row(Text(f"{name} {side}{again}"), Text(bar.state()))
         rows: list[RenderableType] = [table]

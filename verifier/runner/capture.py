@@ -11,14 +11,15 @@ from typing import Any
 import msgspec
 
 from verifier.compare.divergence import common_prefix
+from verifier.compare.speed import generated
 from verifier.errors import ServerError
-from verifier.events import Advanced, Answered, Failed, Found, Handler, StageStarted
+from verifier.events import Advanced, Answered, Event, Failed, Found, Handler, StageStarted
 from verifier.plan import Pass
 from verifier.prompts.sets import Prompts
-from verifier.records import Arm, Completion, Failure, Finding, Prompt, Rendering, Timing
+from verifier.records import Arm, Completion, Drafts, Failure, Finding, Prompt, Rendering, Timing
 from verifier.servers.logprobs import doubtful
 from verifier.servers.parameters import REFUSED, refusal
-from verifier.servers.protocol import Answer, Request, Server
+from verifier.servers.protocol import Answer, Counters, Request, Server
 from verifier.store.run_file import Store
 
 MOST_SHOWN = 3
@@ -129,6 +130,45 @@ async def capture(server: Server, job: Pass, prompts: Prompts, store: Store, emi
             emit(Advanced("generate", job.arm, job.run, tokens))
 
     await run_all(worker() for _ in range(job.concurrency))
+
+
+async def _counters_still(server: Server) -> Counters | None:
+    """Counters at the end of a pass, or ``None``: a server that died in the middle leaves what it answered."""
+    try:
+        return await server.counters()
+    except ServerError:
+        return None
+
+
+async def capture_counted(server: Server, job: Pass, prompts: Prompts, store: Store, emit: Handler) -> None:
+    """`capture`, and store what the server's own draft counters grew by meanwhile."""
+    answers = tokens = 0
+
+    def count(event: Event) -> None:
+        nonlocal answers, tokens
+        if isinstance(event, Answered):
+            answers += 1
+            tokens += generated(event.completion)
+        emit(event)
+
+    before = await server.counters()
+    await capture(server, job, prompts, store, count)
+    after = await _counters_still(server) if before is not None else None
+    if before is None or after is None:
+        return
+    drafts = msgspec.structs.replace(grown(job.arm, before, after), answers=answers, tokens=tokens)
+    # A speculative server that drafted nothing is worth a record; a reference is not expected to.
+    if drafts.drafted > 0 or (job.arm == "spec" and drafts.drafted == 0 and answers):
+        store.append(drafts)
+
+
+def grown(arm: Arm, before: Counters, after: Counters) -> Drafts:
+    """What counters grew by between two readings."""
+    steps = None
+    if before.verify_steps is not None and after.verify_steps is not None:
+        steps = after.verify_steps - before.verify_steps
+    grew = {place: after.per_position[place] - before.per_position.get(place, 0) for place in after.per_position}
+    return Drafts(arm, after.drafted - before.drafted, after.accepted - before.accepted, steps, grew)
 
 
 def _backwards(store: Store) -> Iterator[Prompt]:

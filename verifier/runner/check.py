@@ -6,28 +6,21 @@ Each stage writes what it learned to the run's file and emits events; handlers d
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 
 from msgspec import structs
 
-from verifier.compare.collapse import Course
 from verifier.compare.fingerprints import (
     changed_fingerprint,
     compare_fingerprints,
-    deterministic_but_different,
-    method_of,
     named_changes,
 )
-from verifier.compare.rates import Rates
-from verifier.compare.speed import generated
-from verifier.compare.suite import Tally
 from verifier.errors import ServerError, StoreError
 from verifier.events import (
     Advanced,
     Answered,
-    Compared,
     Event,
-    Finished,
     Found,
     Handler,
     Identified,
@@ -35,28 +28,25 @@ from verifier.events import (
     Waiting,
 )
 from verifier.judging.judge import Judge, is_open
-from verifier.judging.parameter_pairs import without_effect
 from verifier.judging.pooling import FEWEST, Suspects
-from verifier.plan import Pass, Plan
-from verifier.prompts.sets import Prompts
+from verifier.plan import Plan
 from verifier.records import (
     Arm,
-    Comparison,
-    Drafts,
     Failure,
     Finding,
     Fingerprint,
-    Prompt,
     ServerRecord,
     Summary,
 )
-from verifier.runner.capture import capture, other_renderings, render, run_all
-from verifier.servers.protocol import Counters, Server
-from verifier.store.refused import ARMS, findings, refused, unrenderable, without
+from verifier.runner.capture import capture, capture_counted, other_renderings, render, run_all
+from verifier.runner.copying import copy_golden, copy_golden_server
+from verifier.runner.counting import Counting, note
+from verifier.runner.settings import Settings
+from verifier.servers.connections import connected
+from verifier.servers.protocol import Server
+from verifier.store.refused import findings, refused, unrenderable, without
 from verifier.store.run_file import Run, Store
 from verifier.store.staleness import Without, fit
-
-__all__ = ["Check", "Plan", "copy_golden", "record"]
 
 
 @dataclass
@@ -79,11 +69,10 @@ class Check:
     """A run whose evidence is used where there is no reference: see `Judge`."""
 
     def __post_init__(self) -> None:
-        rates = Rates(other_shape=bool(self.plan.noise_concurrency))
-        self.tally = Tally(self.plan.policy, rates, least_acceptance=self.plan.min_acceptance)
         self.judge = Judge(
             self.plan, self.store, self.speculative, self.reference, self._note, self.recorded, self._wait
         )
+        self.counting = Counting(self.plan, self.store, self.judge, self.emit)
 
     async def run(self) -> Summary:
         """All stages; returns what is also the last record of the file."""
@@ -95,13 +84,10 @@ class Check:
         self._leave_out(refused(self.store, self.plan.prompts))
         await self._compare_rest()
         await self._identify_again()
-        return self._summarise()
+        return self.counting.summarise(self.plan.prompts)
 
     async def rescore(self) -> Summary:
-        """Complete the evidence of a run that was made before, with the reference as it runs now, and sum up again.
-
-        Without a reference the verdicts that are stored stay as they are.
-        """
+        """Complete the evidence of a run that was made before, with its reference as it runs now, and sum up again."""
         for arm, server in self._servers():
             await identify(arm, server, self.store, self.emit)
         self._leave_out(refused(self.store, self.plan.prompts))
@@ -109,17 +95,17 @@ class Check:
         suspects = Suspects()
         for prompt in self.plan.prompts:
             comparison = self.store.comparison(prompt.id)
-            if comparison is None or (self.reference is not None and is_open(self.store, comparison)):
+            if comparison is None or is_open(self.store, comparison):
                 comparison = await self.judge.compare(prompt)
             if not suspects.takes(prompt, comparison):
-                self._conclude(prompt, comparison)
+                self.counting.conclude(prompt, comparison)
             self.emit(Advanced("compare"))
         await self._pool(suspects)
-        return self._summarise()
+        return self.counting.summarise(self.plan.prompts)
 
     async def _identify(self) -> None:
         if self.golden is not None:
-            copy_servers(self.golden, self.store)
+            copy_golden_server(self.golden, self.plan, self.store)
         for arm, server in self._servers():
             await identify(arm, server, self.store, self.emit)
         for finding in self._compare_servers():
@@ -149,7 +135,7 @@ class Check:
         for finding in fits.findings():
             self._note(finding)
         fits.require(self.golden, strict=self.strict_golden)
-        self.tally.add_stale(fits.stale_count)
+        self.counting.tally.add_stale(fits.stale_count)
         self.plan = replace(self.plan, prompts=Without(self.plan.prompts, fits.fresh))
         copy_golden(self.golden, self.plan, self.store)
 
@@ -199,7 +185,7 @@ class Check:
         comparison = self.judge.at_once(event.prompt) if isinstance(event, Answered) else None
         if comparison is not None and isinstance(event, Answered):
             self.settled.add(event.prompt.id)
-            self._conclude(event.prompt, comparison)
+            self.counting.conclude(event.prompt, comparison)
 
     async def _compare_rest(self) -> None:
         """Verdicts on what is left. Evidence is asked for only now, when the reference is idle: a busy one would batch
@@ -212,7 +198,7 @@ class Check:
                 done = earlier is not None and earlier.cls != "error"
                 comparison = earlier if earlier and done else await self.judge.compare(prompt)
                 if not suspects.takes(prompt, comparison):
-                    self._conclude(prompt, comparison)
+                    self.counting.conclude(prompt, comparison)
                 self.emit(Advanced("compare"))
         await self._pool(suspects)
 
@@ -224,99 +210,24 @@ class Check:
         if finding is not None:
             self._note(finding)
         for prompt, comparison in verdicts:
-            self._conclude(prompt, comparison)
-
-    def _conclude(self, prompt: Prompt, comparison: Comparison) -> None:
-        if comparison != self.store.comparison(prompt.id):
-            self.store.append(comparison)
-        self.tally.add(
-            comparison,
-            *self.judge.pair(prompt.id),
-            self.judge.self_difference(prompt.id),
-            obstacle=self.judge.obstacle(prompt, comparison),
-            refused=self.judge.was_refused(prompt),
-        )
-        if comparison.cls == "error":
-            for arm in ARMS:
-                failure = self.store.failure(arm, prompt.id)
-                if failure is not None:
-                    self.tally.add_failure(failure)
-        self.emit(Compared(comparison))
-
-    def _summarise(self) -> Summary:
-        for finding in [*self.store.findings]:
-            self.tally.add_finding(finding)
-        for drafts in self.store.drafts:
-            self.tally.add_drafts(drafts)
-        spec = self.store.servers.get("spec")
-        self.tally.add_servers(method_of(spec.fingerprint if spec else None), self.store.measurement)
-        by_pairs = without_effect(self.store, self.plan.prompts)
-        for finding in [*self.tally.findings(), *self._collapses(), *by_pairs, *self._in_spite_of_determinism()]:
-            self._note(finding)
-        summary = self.tally.summary()
-        self.store.append(summary)
-        self.emit(Finished(summary))
-        return summary
-
-    def _in_spite_of_determinism(self) -> list[Finding]:
-        ref, spec = self.store.servers.get("ref"), self.store.servers.get("spec")
-        if ref is None or spec is None:
-            return []
-        return deterministic_but_different(ref.fingerprint, spec.fingerprint, self.tally.differing)
-
-    def _collapses(self) -> list[Finding]:
-        """Where acceptance broke down, in the order of asking."""
-        course = Course(len(self.plan.prompts))
-        for prompt in self.plan.prompts:
-            course.add(prompt.category, self.store.completion("spec", prompt.id))
-        return course.findings()
+            self.counting.conclude(prompt, comparison)
 
     def _note(self, finding: Finding) -> None:
-        if finding not in self.store.findings:
-            self.store.append(finding)
-        self.emit(Found(finding))
+        note(finding, self.store, self.emit)
 
     def _wait(self, reason: str) -> None:
         self.emit(Waiting(reason))
 
 
-async def _counters_still(server: Server) -> Counters | None:
-    """Counters at the end of a pass, or ``None``: a server that died in the middle leaves what it answered."""
-    try:
-        return await server.counters()
-    except ServerError:
-        return None
-
-
-async def capture_counted(server: Server, job: Pass, prompts: Prompts, store: Store, emit: Handler) -> None:
-    """`capture`, and store what the server's own draft counters grew by meanwhile."""
-    answers = tokens = 0
-
-    def count(event: Event) -> None:
-        nonlocal answers, tokens
-        if isinstance(event, Answered):
-            answers += 1
-            tokens += generated(event.completion)
-        emit(event)
-
-    before = await server.counters()
-    await capture(server, job, prompts, store, count)
-    after = await _counters_still(server) if before is not None else None
-    if before is None or after is None:
-        return
-    drafts = structs.replace(grown(job.arm, before, after), answers=answers, tokens=tokens)
-    # A speculative server that drafted nothing is worth a record; a reference is not expected to.
-    if drafts.drafted > 0 or (job.arm == "spec" and drafts.drafted == 0 and answers):
-        store.append(drafts)
-
-
-def grown(arm: Arm, before: Counters, after: Counters) -> Drafts:
-    """What counters grew by between two readings."""
-    steps = None
-    if before.verify_steps is not None and after.verify_steps is not None:
-        steps = after.verify_steps - before.verify_steps
-    grew = {place: after.per_position[place] - before.per_position.get(place, 0) for place in after.per_position}
-    return Drafts(arm, after.drafted - before.drafted, after.accepted - before.accepted, steps, grew)
+def reach(arm: Arm, address: str, settings: Settings, emit: Handler) -> AbstractAsyncContextManager[Server]:
+    """A connection to the server of one arm, as the settings say."""
+    return connected(
+        arm,
+        address,
+        timeout=settings.timeout,
+        connections=settings.concurrency,
+        on_wait=lambda reason: emit(Waiting(reason)),
+    )
 
 
 async def identify(arm: Arm, server: Server, store: Store, emit: Handler) -> ServerRecord:
@@ -334,9 +245,7 @@ async def identify(arm: Arm, server: Server, store: Store, emit: Handler) -> Ser
         store.append(record)
     emit(Identified(record))
     for finding in identity.findings:
-        if finding not in store.findings:
-            store.append(finding)
-        emit(Found(finding))
+        note(finding, store, emit)
     return record
 
 
@@ -362,25 +271,3 @@ async def record(server: Server, plan: Plan, store: Store, emit: Handler) -> int
         any(not store.has_completion("ref", prompt.id, job.run) for job in plan.passes("ref"))
         for prompt in without(askable, left_out)
     )
-
-
-def copy_servers(golden: Run, store: Store) -> None:
-    """Copy what a golden says about its server."""
-    server = golden.servers.get("ref")
-    if server is not None and "ref" not in store.servers:
-        store.append(server)
-    if golden.measurement is not None and store.measurement is None:
-        store.append(golden.measurement)
-
-
-def copy_golden(golden: Run, plan: Plan, store: Store) -> None:
-    """Copy a golden's server, renderings and answers for the plan's prompts into a run."""
-    copy_servers(golden, store)
-    for prompt in plan.prompts:
-        rendering = golden.rendering(prompt.id)
-        if rendering is not None and not store.has_rendering(prompt.id):
-            store.append(rendering)
-        for job in plan.passes("ref"):
-            completion = golden.completion("ref", prompt.id, job.run)
-            if completion is not None and not store.has_completion("ref", prompt.id, job.run):
-                store.append(completion)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -16,7 +16,7 @@ from verifier.choices import suggestion
 from verifier.compare.fingerprints import ALLOWABLE
 from verifier.errors import LosslessError
 from verifier.records import Invocation
-from verifier.records.bounds import BOUNDS, problem
+from verifier.run_options import BOUNDS, OPTIONS, Kind, problem
 from verifier.runner.invocation import with_options
 from verifier.runner.managed import HEALTH_SECONDS, Source
 from verifier.runner.settings import Settings
@@ -47,30 +47,32 @@ class MatrixEntry(Struct, frozen=True, forbid_unknown_fields=True):
     """In the table and as a folder; the speculative server's own name where it is empty."""
 
 
-class CheckEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """``[check]``: options of the check by their long names, with ``_`` for ``-``. The command line wins over them."""
+_TYPES: Mapping[Kind, Any] = {
+    "text": str, "words": tuple[str, ...], "flag": bool, "whole": int, "number": float, "path": str, "folder": str,
+}  # fmt: skip
 
-    prompts: tuple[str, ...] | None = None
-    category: tuple[str, ...] | None = None
-    language: tuple[str, ...] | None = None
-    tag: tuple[str, ...] | None = None
-    sample: int | None = None
-    seed: int | None = None
-    max_tokens: int | None = None
-    concurrency: int | None = None
-    ref_runs: int | None = None
-    allow_mismatch: tuple[str, ...] | None = None
-    min_acceptance: float | None = None
-    timeout: float | None = None
-    out: str | None = None
 
-    def __post_init__(self) -> None:
-        for name in BOUNDS.keys() & set(self.__struct_fields__):
-            _require(name, getattr(self, name))
-        unknown = sorted(set(self.allow_mismatch or ()) - ALLOWABLE)
-        if unknown:
-            names = ", ".join(map(repr, unknown))
-            raise ValueError(f"`allow_mismatch` names {names}. {suggestion(unknown, ALLOWABLE)}")
+def _require_options(table: Struct) -> None:
+    for name in BOUNDS.keys() & set(table.__struct_fields__):
+        _require(name, getattr(table, name))
+    unknown = sorted(set(getattr(table, "allow_mismatch", None) or ()) - ALLOWABLE)
+    if unknown:
+        names = ", ".join(map(repr, unknown))
+        raise ValueError(f"`allow_mismatch` names {names}. {suggestion(unknown, ALLOWABLE)}")
+
+
+CHECK_TABLE: type[Struct] = msgspec.defstruct(
+    "CheckTable",
+    [
+        (one.name, (Literal[one.choices] if one.choices else _TYPES[one.kind]) | None, None)
+        for one in OPTIONS
+        if one.in_table
+    ],
+    namespace={"__post_init__": _require_options},
+    frozen=True,
+    forbid_unknown_fields=True,
+)
+"""``[check]``: options of the check by name, with ``_`` for ``-``. The command line wins over them."""
 
 
 def _require(name: str, value: float | None) -> None:
@@ -83,7 +85,7 @@ def _require(name: str, value: float | None) -> None:
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
     servers: dict[str, ServerEntry] = field(default_factory=dict)
     matrix: tuple[MatrixEntry, ...] = ()
-    check: CheckEntry = CheckEntry()
+    check: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -104,22 +106,20 @@ class Config:
     path: Path
     references: Mapping[str, Source]
     methods: tuple[Method, ...]
-    options: CheckEntry
+    options: Mapping[str, Any]
 
     def settings(self, settings: Settings, given: Collection[str] = ()) -> Settings:
         """``settings`` with the file's options, but for the names in ``given``, which the command line has set."""
-        options = {
-            name: value
-            for name, value in msgspec.structs.asdict(self.options).items()
-            if value is not None and name not in given
-        }
-        if "allow_mismatch" in options:
-            options["allow_mismatch"] = frozenset(options["allow_mismatch"])
-        if "out" in options:
-            options["out"] = Path(options["out"])
-        if settings.invocation is not None:
-            options["invocation"] = with_options(settings.invocation, options)
-        return replace(settings, **options)
+        options = {name: value for name, value in self.options.items() if name not in given}
+        values = settings.options() | options
+
+        def strength(name: str) -> int:
+            return 2 if name in given else 1 if name in options else 0
+
+        if strength("fail_on") > strength("allow"):
+            values["allow"] = tuple(name for name in values["allow"] if name not in values["fail_on"])
+        step = settings.invocation
+        return Settings.of(values, invocation=with_options(step, options) if step is not None else None)
 
     def only(self, names: Collection[str]) -> Config:
         """The file with only these entries of the matrix; all of them when ``names`` is empty.
@@ -144,6 +144,7 @@ def load(path: Path) -> Config:
     try:
         raw = toml.loads(path.read_text(encoding="utf-8"))
         file = msgspec.convert(raw, _File)
+        options = msgspec.structs.asdict(msgspec.convert(file.check, CHECK_TABLE))
     except OSError as error:
         raise LosslessError(f"{path} cannot be read: {error.strerror}.", "Check the path.") from None
     except UnicodeDecodeError:
@@ -152,7 +153,7 @@ def load(path: Path) -> Config:
         raise LosslessError(f"{path}: {error}.", "See docs/servers.md for what it may hold.") from None
     except msgspec.ValidationError as error:
         raise LosslessError(f"{path}{_located(raw, error)}.", "See docs/servers.md for what it may hold.") from None
-    return _looked_up(path, file)
+    return _looked_up(path, file, {name: value for name, value in options.items() if value is not None})
 
 
 def _located(raw: Mapping[str, Any], error: msgspec.ValidationError) -> str:
@@ -163,7 +164,7 @@ def _located(raw: Mapping[str, Any], error: msgspec.ValidationError) -> str:
         tables += [(f"[servers.{name}]", entry, ServerEntry) for name, entry in servers.items()]
     if isinstance(matrix, list):
         tables += [(f"[[matrix]], entry {number}", entry, MatrixEntry) for number, entry in enumerate(matrix, 1)]
-    tables.append(("[check]", raw.get("check", {}), CheckEntry))
+    tables.append(("[check]", raw.get("check", {}), CHECK_TABLE))
     for name, entry, kind in tables:
         try:
             msgspec.convert(entry, kind)
@@ -172,7 +173,7 @@ def _located(raw: Mapping[str, Any], error: msgspec.ValidationError) -> str:
     return f": {error}"
 
 
-def _looked_up(path: Path, file: _File) -> Config:
+def _looked_up(path: Path, file: _File, options: Mapping[str, Any]) -> Config:
     if not file.matrix:
         raise LosslessError(f"{path} has no [[matrix]] entry.", "Add one with `reference` and `speculative`.")
     methods = []
@@ -197,4 +198,4 @@ def _looked_up(path: Path, file: _File) -> Config:
         except LosslessError as error:
             raise LosslessError(f"{path}, [servers.{name}]: {error.message}", error.advice) from None
     references = {method.reference: file.servers[method.reference].source() for method in methods}
-    return Config(path, references, tuple(methods), file.check)
+    return Config(path, references, tuple(methods), options)

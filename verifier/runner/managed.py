@@ -18,19 +18,29 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from verifier.errors import LosslessError
-from verifier.events import Advanced, Found, Handler, StageStarted, Waiting
+from verifier.events import Advanced, Handler, StageStarted, Waiting
 from verifier.judging.judge import is_open
 from verifier.plan import Plan
-from verifier.records import Arm, Finding, Invocation, Summary
+from verifier.records import LABELS, Arm, Finding, Invocation, Summary
 from verifier.redaction import without_secrets
-from verifier.runner.check import Check
-from verifier.runner.connections import connected
-from verifier.runner.invocation import of_settings
+from verifier.runner.check import Check, reach
+from verifier.runner.counting import note
+from verifier.runner.invocation import asked_by
 from verifier.runner.recording import Incomplete, record_golden
-from verifier.runner.run_folder import new_header, options_of, plan_of, report, run_folder, run_store
+from verifier.runner.run_folder import (
+    PageWriter,
+    html_page,
+    new_header,
+    options_of,
+    plan_of,
+    report,
+    run_folder,
+    run_store,
+)
 from verifier.runner.settings import Display, Settings
 from verifier.servers.addresses import parse_address
 from verifier.servers.process.launch import Process, free_port, words_of
+from verifier.servers.protocol import Server
 from verifier.store.run_file import Run, Store
 
 HEALTH_SECONDS = 1800.0
@@ -38,7 +48,6 @@ HEALTH_SECONDS = 1800.0
 
 GOLDEN_FILE = "golden.jsonl"
 PORT = "{port}"
-SIDES: dict[Arm, str] = {"ref": "reference", "spec": "speculative"}
 
 
 @dataclass(frozen=True)
@@ -117,9 +126,9 @@ async def up(source: Source, arm: Arm, folder: Path, emit: Handler) -> AsyncIter
     began = time.monotonic()
 
     def wait(line: str) -> None:
-        emit(Waiting(f"The {SIDES[arm]} server starts ({time.monotonic() - began:.0f} s): {line}"))
+        emit(Waiting(f"The {LABELS[arm]} server starts ({time.monotonic() - began:.0f} s): {line}"))
 
-    with Process(words, url, _new_log(folder, SIDES[arm]), environment=source.environment) as process:
+    with Process(words, url, _new_log(folder, LABELS[arm]), environment=source.environment) as process:
         await process.healthy(source.health_deadline, wait)
         emit(Advanced("start", arm))
         yield Running(url, process)
@@ -145,10 +154,25 @@ class Pair:
     together: bool = False
     rescore: bool = True
 
+    @classmethod
+    def of_addresses(cls, settings: Settings) -> Pair:
+        """The two servers of settings, which run already."""
+        return cls(Source(settings.ref) if settings.ref else None, Source(settings.spec))
+
     @property
     def at_once(self) -> bool:
-        """Whether both servers are there at the same time, or there is only one."""
+        """Whether both servers are up at the same time, or there is only one."""
         return self.together or self.reference is None or self.reference.command is None
+
+    @property
+    def starts_any(self) -> bool:
+        """Whether a server has to be started."""
+        return any(source is not None and source.command is not None for source in (self.reference, self.speculative))
+
+    def options(self) -> dict[str, Any]:
+        """The options that ask for this pair, ``_`` for ``-``."""
+        sources = {"spec": self.speculative} | ({"ref": self.reference} if self.reference else {})
+        return _started(**sources) | {"together": self.together, "no_rescore": not self.rescore}
 
     def require(self) -> None:
         """Refuse what cannot work before anything is started. Raises `LosslessError`."""
@@ -158,17 +182,21 @@ class Pair:
 
 
 def record(settings: Settings, source: Source, output: Path, display: Display) -> int:
-    """`lossless record` from a server that is started for it; returns the exit code 0.
+    """`lossless record`, from a server that runs or is started for it; returns the exit code 0.
 
-    The log lies in a temporary folder, which is kept when the server fails.
+    The log of a started server is in a temporary folder, which is kept when the server fails.
 
     Raises:
-        LosslessError: when it does not start, or as `recording.record` does.
+        LosslessError: when the server does not start or cannot be used, or as `record_golden` does.
     """
     source.require()
+    made_by = (asked_by("record", settings, output=output, **_started(ref=source)),)
+    if source.command is None:
+        asyncio.run(_record(settings, plan_of(settings), source, output, output.parent, display, made_by))
+        return 0
     logs = Path(tempfile.mkdtemp(prefix="lossless-record-"))
     try:
-        asyncio.run(_record(settings, source, output, logs, display))
+        asyncio.run(_record(settings, plan_of(settings), source, output, logs, display, made_by))
         shutil.rmtree(logs)
     except BaseException:
         with suppress(OSError):
@@ -177,21 +205,22 @@ def record(settings: Settings, source: Source, output: Path, display: Display) -
     return 0
 
 
-async def _record(settings: Settings, source: Source, output: Path, logs: Path, display: Display) -> None:
+async def _record(
+    settings: Settings,
+    plan: Plan,
+    source: Source,
+    output: Path,
+    logs: Path,
+    display: Display,
+    made_by: tuple[Invocation, ...],
+) -> None:
     async with (
         up(source, "ref", logs, display) as running,
-        connected("ref", running.url, settings, display) as server,
+        reach("ref", running.url, settings, display) as server,
     ):
         with _explained(running):
-            step = settings.invocation or of_settings("record", settings, output=output, **_started(ref=source))
             await record_golden(
-                server,
-                plan_of(settings),
-                output,
-                display,
-                update=settings.update,
-                fresh=settings.fresh,
-                made_by=(step,),
+                server, plan, output, display, update=settings.update, fresh=settings.fresh, made_by=made_by
             )
 
 
@@ -205,19 +234,18 @@ def _explained(running: Running) -> Iterator[None]:
         raise
 
 
-def check(settings: Settings, pair: Pair, display: Display) -> Summary:
-    """`lossless check` with servers that are started for it.
+def check(settings: Settings, pair: Pair, display: Display, *, write_page: PageWriter = html_page) -> Summary:
+    """`lossless check`, with servers that run or are started for it.
 
     Raises:
         LosslessError: when a server does not start, or nothing could be compared. What was answered is on disk.
     """
     pair.require()
-    if settings.invocation is None:
-        settings = replace(settings, invocation=_invocation(settings, pair))
-    return asyncio.run(_check(settings, pair, display))
+    settings = replace(settings, invocation=asked_by("check", settings, **pair.options()))
+    return asyncio.run(_check(settings, pair, display, write_page))
 
 
-async def _check(settings: Settings, pair: Pair, display: Display) -> Summary:
+async def _check(settings: Settings, pair: Pair, display: Display, write_page: PageWriter) -> Summary:
     async with AsyncExitStack() as stack:
         golden = stack.enter_context(Run(settings.golden)) if settings.golden else None
         plan = plan_of(settings, golden)
@@ -225,13 +253,67 @@ async def _check(settings: Settings, pair: Pair, display: Display) -> Summary:
         options = options_of(settings, plan, spec=pair.speculative.mark, ref=ref)
         options |= {"together": True} if pair.together else {}
         header = new_header("check", plan.prompts, options, _made_by(settings))
-        # The run's file is there before anything is asked, so that a run that fails early is gone on with as well.
-        store = stack.enter_context(run_store(run_folder(settings, header), header, display))
-        if pair.at_once:
-            summary = await _at_once(settings, plan, pair, store, golden, display)
+        folder = run_folder(settings, header)
+        both = _both_up(settings, pair.reference, pair.speculative, folder, display)
+        if not pair.starts_any:
+            # Connect first: a server that cannot be reached leaves no file behind.
+            servers = await stack.enter_async_context(both)
+            store = stack.enter_context(run_store(folder, header, display))
+            summary = await _stages(settings, plan, servers, golden, store, display)
         else:
-            summary = await _one_after_the_other(settings, plan, pair, store, display)
-        return report(store, summary, display)
+            # The file comes first, so that a run whose servers do not start is resumed as well.
+            store = stack.enter_context(run_store(folder, header, display))
+            if pair.at_once:
+                servers = await stack.enter_async_context(both)
+                summary = await _stages(settings, plan, servers, golden, store, display)
+            else:
+                summary = await _one_after_the_other(settings, plan, pair, store, display)
+        return report(store, summary, display, write_page)
+
+
+@dataclass(frozen=True)
+class _Servers:
+    """Connections to the servers of a check, and their processes."""
+
+    reference: Server | None
+    speculative: Server
+    running: tuple[Running, ...]
+
+
+@asynccontextmanager
+async def _both_up(
+    settings: Settings, reference: Source | None, speculative: Source, folder: Path, display: Display
+) -> AsyncIterator[_Servers]:
+    async with AsyncExitStack() as stack:
+        running: list[Running] = []
+
+        async def connect(arm: Arm, source: Source) -> Server:
+            running.append(await stack.enter_async_context(up(source, arm, folder, display)))
+            return await stack.enter_async_context(reach(arm, running[-1].url, settings, display))
+
+        ref = await connect("ref", reference) if reference is not None else None
+        spec = await connect("spec", speculative)
+        yield _Servers(ref, spec, tuple(running))
+
+
+async def _stages(
+    settings: Settings, plan: Plan, servers: _Servers, golden: Run | None, store: Store, display: Display
+) -> Summary:
+    """The stages of a check, and a word on a server that ended meanwhile."""
+    checking = Check(
+        plan,
+        store,
+        servers.speculative,
+        servers.reference,
+        display,
+        golden,
+        settings.strict_golden,
+        settings.whole,
+    )
+    summary = await checking.run()
+    for one in servers.running:
+        _note_end(one, store, display)
+    return summary
 
 
 async def _one_after_the_other(settings: Settings, plan: Plan, pair: Pair, store: Store, display: Display) -> Summary:
@@ -250,53 +332,24 @@ async def _one_after_the_other(settings: Settings, plan: Plan, pair: Pair, store
     return summary
 
 
-async def _at_once(
-    settings: Settings, plan: Plan, pair: Pair, store: Store, golden: Run | None, display: Display
-) -> Summary:
-    folder = store.path.parent
-    async with AsyncExitStack() as stack:
-        reference = None
-        running: list[Running] = []
-        if pair.reference is not None:
-            running.append(await stack.enter_async_context(up(pair.reference, "ref", folder, display)))
-            reference = await stack.enter_async_context(connected("ref", running[0].url, settings, display))
-        running.append(await stack.enter_async_context(up(pair.speculative, "spec", folder, display)))
-        speculative = await stack.enter_async_context(connected("spec", running[-1].url, settings, display))
-        checking = Check(plan, store, speculative, reference, display, golden, settings.strict_golden, settings.whole)
-        summary = await checking.run()
-        for one in running:
-            _note_end(one, store, display)
-        return summary
-
-
 async def recorded(settings: Settings, plan: Plan, source: Source, path: Path, display: Display) -> None:
-    """Record a golden from a reference, unless it is there already from an earlier start of the same run.
+    """Record a golden from a reference, unless an earlier start of the same run did.
 
     Raises:
         ServerError: when the server ended in the middle; what was answered is kept.
         Incomplete: when some prompt has no answer.
     """
-    if _is_there(path):
-        return
-    async with (
-        up(source, "ref", path.parent, display) as running,
-        connected("ref", running.url, settings, display) as server,
-    ):
-        with _explained(running):
-            await record_golden(server, plan, path, display, made_by=_made_by(settings))
+    if not path.exists():  # noqa: ASYNC240 - one look at a local disk
+        asked = replace(settings, update="", fresh=False)
+        await _record(asked, plan, source, path, path.parent, display, _made_by(settings))
 
 
 async def against_golden(
     settings: Settings, plan: Plan, source: Source, golden: Run, store: Store, display: Display
 ) -> Summary:
     """Check a speculative server against a golden, into ``store``."""
-    async with up(source, "spec", store.path.parent, display) as running:
-        async with connected("spec", running.url, settings, display) as server:
-            summary = await Check(
-                plan, store, server, None, display, golden, settings.strict_golden, settings.whole
-            ).run()
-        _note_end(running, store, display)
-    return summary
+    async with _both_up(settings, None, source, store.path.parent, display) as servers:
+        return await _stages(settings, plan, servers, golden, store, display)
 
 
 def has_open(run: Run) -> bool:
@@ -309,14 +362,10 @@ def has_open(run: Run) -> bool:
 
 async def rescored(settings: Settings, plan: Plan, running: Running, store: Store, display: Display) -> Summary:
     """Complete the evidence of a run with its reference, which is up again."""
-    async with connected("ref", running.url, settings, display) as server:
+    async with reach("ref", running.url, settings, display) as server:
         summary = await Check(plan, store, None, server, display).rescore()
     _note_end(running, store, display)
     return summary
-
-
-def _is_there(path: Path) -> bool:
-    return path.exists()
 
 
 def _note_end(running: Running, store: Store, emit: Handler) -> None:
@@ -327,21 +376,8 @@ def _note_end(running: Running, store: Store, emit: Handler) -> None:
         note(Finding("server-ended", f"{error.message} {error.advice}", severity="warning"), store, emit)
 
 
-def note(finding: Finding, store: Store, emit: Handler) -> None:
-    """Store and announce something."""
-    store.append(finding)
-    emit(Found(finding))
-
-
 def _made_by(settings: Settings) -> tuple[Invocation, ...]:
     return (settings.invocation,) if settings.invocation else ()
-
-
-def _invocation(settings: Settings, pair: Pair) -> Invocation:
-    """The command that makes this run again, where it was not a command that asked for it."""
-    sources = {"spec": pair.speculative} | ({"ref": pair.reference} if pair.reference else {})
-    options = _started(**sources) | {"together": pair.together, "no_rescore": not pair.rescore}
-    return of_settings("check", settings, **options)
 
 
 def _started(**sources: Source) -> dict[str, Any]:

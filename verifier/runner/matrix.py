@@ -18,11 +18,22 @@ from verifier.events import Event, Found
 from verifier.plan import Plan
 from verifier.records import Finding, Invocation, Summary
 from verifier.records.matrix_result import ALL, Matrix, Outcome, Row
-from verifier.runner.check import Check
 from verifier.runner.config import Config, Method
-from verifier.runner.invocation import of_settings
+from verifier.runner.counting import recount
+from verifier.runner.invocation import asked_by
 from verifier.runner.managed import Running, Source, against_golden, has_open, recorded, rescored, up
-from verifier.runner.run_folder import REPORT_FILE, RUN_FILE, limits, new_folder, new_header, plan_of, report, run_store
+from verifier.runner.run_folder import (
+    REPORT_FILE,
+    RUN_FILE,
+    PageWriter,
+    html_page,
+    limits,
+    new_folder,
+    new_header,
+    plan_of,
+    report,
+    run_store,
+)
 from verifier.runner.settings import Display, Settings
 from verifier.store.commands import invocation
 from verifier.store.run_file import Run, Store
@@ -32,7 +43,14 @@ GRAVEST = (1, 4, 3, 2)
 """Exit codes, the gravest first: a proven fault, a failed server, an open verdict."""
 
 
-def check(config: Config, settings: Settings, display: Display, *, rescore: bool = True) -> Matrix:
+def check(
+    config: Config,
+    settings: Settings,
+    display: Display,
+    *,
+    rescore: bool = True,
+    write_page: PageWriter = html_page,
+) -> Matrix:
     """`lossless check --config`: every method of the file, one after the other.
 
     A method whose server fails is named as failed, and the others go on.
@@ -40,20 +58,21 @@ def check(config: Config, settings: Settings, display: Display, *, rescore: bool
     Raises:
         LosslessError: when a reference fails, since nothing can be compared then.
     """
-    if settings.invocation is None:
-        step = of_settings("check", replace(settings, spec="", ref=None), config=config.path, no_rescore=not rescore)
-        settings = replace(settings, invocation=step)
-    return asyncio.run(_check(config, settings, display, rescore=rescore))
+    settings = replace(settings, spec="", ref=None)
+    step = asked_by("check", settings, config=config.path, no_rescore=not rescore)
+    return asyncio.run(_check(config, replace(settings, invocation=step), display, write_page, rescore=rescore))
 
 
-async def _check(config: Config, settings: Settings, display: Display, *, rescore: bool) -> Matrix:
+async def _check(
+    config: Config, settings: Settings, display: Display, write_page: PageWriter, *, rescore: bool
+) -> Matrix:
     plan = plan_of(settings)
     folder = _folder(config, settings, plan)
     outcomes: dict[str, Outcome] = {}
     for name, source in config.references.items():
         methods = [method for method in config.methods if method.reference == name]
         if methods:
-            work = _Work(settings, plan, source, folder, name, _Within(display))
+            work = _Work(settings, plan, source, folder, name, _Within(display), write_page)
             outcomes |= await work.run(methods, rescore=rescore)
     ordered = tuple(outcomes[method.name] for method in config.methods)
     code = next((code for code in GRAVEST if any(one.exit_code == code for one in ordered)), 0)
@@ -72,6 +91,7 @@ class _Work:
     folder: Path
     name: str
     display: _Within
+    write_page: PageWriter
     summaries: dict[str, Summary] = field(default_factory=dict)
     failures: dict[str, LosslessError] = field(default_factory=dict)
 
@@ -98,13 +118,14 @@ class _Work:
         done = _summary(self._run(method))
         if done is not None and done.complete:
             same = Policy.of_summary(done) == self.settings.policy
+            same = same and done.min_acceptance == self.settings.min_acceptance
             self.summaries[method.name] = done if same else await self._judged_again(method)
             return
         options = {"spec": method.speculative.mark, "ref": self.reference.mark, **limits(self.plan)}
         header = new_header("check", self.plan.prompts, options, self._made_by(method))
         with Run(self.golden) as golden, run_store(self._run(method).parent, header, self.display) as store:
             summary = await against_golden(self.settings, self.plan, method.speculative, golden, store, self.display)
-            self.summaries[method.name] = report(store, summary, self.display)
+            self.summaries[method.name] = report(store, summary, self.display, self.write_page)
 
     def _made_by(self, method: Method) -> tuple[Invocation, ...]:
         """The command that makes the run of this method alone."""
@@ -116,7 +137,8 @@ class _Work:
     async def _judged_again(self, method: Method) -> Summary:
         """The stored answers by the policy of now; no server is needed for that."""
         with Store(self._run(method)) as store:
-            return report(store, await Check(self.plan, store, None, None, self.display).rescore(), self.display)
+            summary = await recount(self.plan, store, self.display)
+            return report(store, summary, self.display, self.write_page)
 
     async def _rescore(self, methods: list[Method]) -> None:
         """Start the reference once more for all methods whose evidence is open."""
@@ -134,7 +156,7 @@ class _Work:
     async def _rescore_one(self, method: Method, running: Running) -> None:
         with Store(self._run(method)) as store:
             summary = await rescored(self.settings, self.plan, running, store, self.display)
-            self.summaries[method.name] = report(store, summary, self.display)
+            self.summaries[method.name] = report(store, summary, self.display, self.write_page)
 
     def _outcome(self, method: Method) -> Outcome:
         path = self._run(method)

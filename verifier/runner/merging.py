@@ -10,9 +10,10 @@ from pathlib import Path
 from verifier.compare.fingerprints import named_changes
 from verifier.compare.policy import Policy
 from verifier.errors import StoreError
-from verifier.records import Invocation, Summary
-from verifier.runner.check import Check
-from verifier.runner.run_folder import limits, new_header, plan_of, report
+from verifier.records import TITLES, Invocation, Summary
+from verifier.runner.copying import copy_records
+from verifier.runner.counting import recount
+from verifier.runner.run_folder import PageWriter, html_page, limits, new_header, plan_of, report
 from verifier.runner.settings import Display, Settings
 from verifier.store.commands import invocation as invoked
 from verifier.store.commands import made_by
@@ -20,7 +21,14 @@ from verifier.store.provisional import renamed_on_success
 from verifier.store.run_file import Run, Store
 
 
-def merge(paths: Sequence[Path], output: Path, display: Display, invocation: Invocation | None = None) -> Summary:
+def merge(
+    paths: Sequence[Path],
+    output: Path,
+    display: Display,
+    invocation: Invocation | None = None,
+    *,
+    write_page: PageWriter = html_page,
+) -> Summary:
     """Join runs into ``output`` and give the verdict on all of their prompts. When that fails, nothing is left behind.
 
     Raises:
@@ -29,7 +37,7 @@ def merge(paths: Sequence[Path], output: Path, display: Display, invocation: Inv
     with ExitStack() as stack:
         shards = [stack.enter_context(Run(path)) for path in paths]
         first = shards[0]
-        policy = _common_policy(shards)
+        policy, least = _common_policy(shards), _common_acceptance(shards)
         plan = plan_of(Settings(), first)
         parts = (step for shard in shards for step in made_by(shard))
         joining = invocation or invoked("merge", {"output": output}, paths)
@@ -41,15 +49,15 @@ def merge(paths: Sequence[Path], output: Path, display: Display, invocation: Inv
                 if limits(plan_of(Settings(), shard)) != limits(plan):
                     raise StoreError(f"{shard.path} was made with other options.", "Join runs of one kind only.")
                 _copy(shard, store)
-            everything = plan_of(Settings(policy=policy), store)
-            summary = asyncio.run(Check(everything, store, None, None, display).rescore())
-        return report(stack.enter_context(Run(output)), summary, display)
+            everything = plan_of(Settings(policy=policy, min_acceptance=least), store)
+            summary = asyncio.run(recount(everything, store, display))
+        return report(stack.enter_context(Run(output)), summary, display, write_page)
 
 
 def _same_servers(first: Run, shard: Run) -> None:
     for arm, server in first.servers.items():
         other = shard.servers.get(arm)
-        side = "reference" if arm == "ref" else "speculative server"
+        side = TITLES[arm]
         if other is None:
             what = f"it names no {side}"
         elif changes := named_changes(server.fingerprint, other.fingerprint):
@@ -72,27 +80,24 @@ def _common_policy(shards: Sequence[Run]) -> Policy:
     return next(iter(policies.values()), Policy())
 
 
+def _common_acceptance(shards: Sequence[Run]) -> float | None:
+    """The acceptance length that all shards were asked for."""
+    asked = {shard.path: shard.summary.min_acceptance for shard in shards if shard.summary is not None}
+    first = next(iter(asked.values()), None)
+    for path, least in asked.items():
+        if least != first:
+            here, there = (f"{one:g}" if one is not None else "none" for one in (least, first))
+            raise StoreError(
+                f"{path} was checked with another --min-acceptance than the first run: {here}, not {there}.",
+                "Check all shards with the same one.",
+            )
+    return first
+
+
 def _copy(shard: Run, store: Store) -> None:
-    for server in shard.servers.values():
-        if server.arm not in store.servers:
-            store.append(server)
-    if shard.measurement is not None and store.measurement is None:
-        store.append(shard.measurement)
-    for drafts in shard.drafts:
-        store.append(drafts)
-    for finding in shard.findings:
-        if finding not in store.findings:
-            store.append(finding)
     for prompt_id in shard.prompt_ids():
         if store.has_rendering(prompt_id):
             raise StoreError(
-                f"{shard.path} holds the prompt {prompt_id!r}, which another shard has too.", "Split by id."
+                f"{shard.path} contains the prompt {prompt_id!r}, which another shard contains too.", "Split by id."
             )
-        rendering = shard.rendering(prompt_id)
-        if rendering is not None:
-            store.append(rendering)
-        for completion in shard.completions(prompt_id):
-            store.append(completion)
-        comparison = shard.comparison(prompt_id)
-        if comparison is not None:
-            store.append(comparison)
+    copy_records(shard, store, lambda record: record)

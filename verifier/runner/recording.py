@@ -6,7 +6,6 @@ nothing is missing, the golden is written from it in the order of the prompts an
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,12 +16,11 @@ from msgspec.structs import replace
 from verifier.compare.fingerprints import GRAVE, changed_fields, named_changes
 from verifier.errors import LosslessError, StoreError
 from verifier.plan import Plan
-from verifier.records import Header, Invocation
+from verifier.records import Comparison, Drafts, Failure, Finding, Header, Invocation, Record
 from verifier.runner import check as stages
-from verifier.runner.connections import connected
-from verifier.runner.invocation import of_settings
-from verifier.runner.run_folder import limits, new_header, note_command, plan_of, same_work
-from verifier.runner.settings import Display, Settings, Update
+from verifier.runner.copying import copy_records
+from verifier.runner.run_folder import limits, new_header, note_command, same_work, with_defaults
+from verifier.runner.settings import Display, Update
 from verifier.servers.protocol import Server
 from verifier.store.commands import followed_by
 from verifier.store.commands import made_by as commands_of
@@ -34,26 +32,6 @@ class Incomplete(LosslessError):
     """Some prompts were not answered; what was is kept for the next start."""
 
     exit_code = 4
-
-
-def record(settings: Settings, output: Path, display: Display) -> int:
-    """Record a golden from the server at ``settings.ref``; returns the exit code 0.
-
-    Raises:
-        StoreError: when a golden is there and ``settings.update`` does not allow to change it.
-        Incomplete: when some prompt has no answer.
-    """
-    return asyncio.run(_record(settings, output, display))
-
-
-async def _record(settings: Settings, output: Path, display: Display) -> int:
-    plan = plan_of(settings)
-    async with connected("ref", settings.ref or "", settings, display) as server:
-        made_by = (settings.invocation or of_settings("record", settings, output=output),)
-        await record_golden(
-            server, plan, output, display, update=settings.update, fresh=settings.fresh, made_by=made_by
-        )
-    return 0
 
 
 async def record_golden(
@@ -74,7 +52,8 @@ async def record_golden(
         made_by: the commands that make this golden; with ``update="new"`` they follow those that made it so far.
 
     Raises:
-        StoreError, Incomplete: as `record` does.
+        StoreError: when a golden exists and ``update`` does not allow changing it.
+        Incomplete: when some prompt has no answer.
     """
     header = new_header("golden", plan.prompts, limits(plan), made_by)
     with contextlib.ExitStack() as stack:
@@ -112,7 +91,7 @@ def _may_write(output: Path, earlier: Run | None, header: Header, plan: Plan, up
     if earlier is None or update == "all":
         return
     if update == "new":
-        if earlier.header.options != header.options:
+        if with_defaults(earlier.header.options) != with_defaults(header.options):
             raise StoreError(
                 f"{output} was recorded with other options: {earlier.header.options}, not {header.options}.",
                 "Give the same options, or record all of it again with --update.",
@@ -163,21 +142,17 @@ def _part(output: Path, header: Header, display: Display, *, fresh: bool) -> Ite
 
 
 def _keep(golden: Run, plan: Plan, store: Store) -> None:
-    """Copy what a golden holds, but for prompts that changed since: those are asked again."""
-    if "ref" in golden.servers and "ref" not in store.servers:
-        store.append(golden.servers["ref"])
-    if golden.measurement is not None and store.measurement is None:
-        store.append(golden.measurement)
-    for drafts in golden.drafts:
-        if drafts not in store.drafts:
-            store.append(drafts)
+    """Copy what a golden holds, except for prompts that changed since: those are asked again."""
     digests = {prompt.id: prompt.digest for prompt in plan.prompts}
-    for prompt_id in golden.prompt_ids():
+
+    def is_kept(prompt_id: str) -> bool:
         rendering = golden.rendering(prompt_id)
-        if rendering is None or store.has_rendering(prompt_id):
-            continue
-        if rendering.digest != digests.get(prompt_id, rendering.digest):
-            continue
-        store.append(rendering)
-        for completion in golden.completions(prompt_id):
-            store.append(completion)
+        changed = rendering is not None and rendering.digest != digests.get(prompt_id, rendering.digest)
+        return not changed and not store.has_rendering(prompt_id)
+
+    def take(record: Record) -> Record | None:
+        if isinstance(record, Drafts):
+            return None if record in store.drafts else record
+        return None if isinstance(record, Finding | Failure | Comparison) else record
+
+    copy_records(golden, store, take, [prompt_id for prompt_id in golden.prompt_ids() if is_kept(prompt_id)])

@@ -6,9 +6,9 @@ import contextlib
 import hashlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,12 +17,12 @@ import msgspec
 from verifier import __version__
 from verifier.compare.policy import Policy
 from verifier.errors import StoreError
-from verifier.plan import Plan
+from verifier.plan import Pass, Plan
 from verifier.prompts.selection import Filter, Selection, sample_ids
 from verifier.prompts.sets import Prompts
 from verifier.records import SCHEMA_VERSION, Finding, Header, Invocation, Prompt, Summary
-from verifier.records.bounds import problem
-from verifier.runner.settings import DEFAULT_MAX_TOKENS, DEFAULT_PROMPTS, Display, Settings
+from verifier.run_options import BOUNDS, AskingOptions, JudgingOptions, declared, problem
+from verifier.runner.settings import DEFAULT_MAX_TOKENS, DEFAULT_PROMPTS, POLICY, Display, Settings
 from verifier.servers.addresses import parse_address
 from verifier.store.run_file import Run, Store, read
 
@@ -39,20 +39,8 @@ def plan_of(settings: Settings, golden: Run | None = None) -> Plan:
         StoreError: when other limits are asked for than the golden was recorded with.
     """
     recorded = None if golden is None else _recorded_limits(golden)
-    plan = Plan(
-        _prompts(settings) if golden is None or settings.prompts else _Recorded(golden, settings),
-        max_tokens=settings.max_tokens or DEFAULT_MAX_TOKENS,
-        capped=settings.max_tokens is not None,
-        concurrency=settings.concurrency,
-        ref_runs=settings.ref_runs,
-        noise_concurrency=settings.noise_concurrency,
-        score=settings.score,
-        tolerance=settings.tolerance,
-        policy=settings.policy,
-        min_acceptance=settings.min_acceptance,
-        one_at_a_time=settings.one_at_a_time,
-        allow_mismatch=settings.allow_mismatch,
-    )
+    prompts = _prompts(settings) if golden is None or settings.prompts else _Recorded(golden, settings)
+    plan = Plan(prompts, capped=settings.max_tokens is not None, **_shared(settings))
     if golden is None or recorded is None:
         return plan
     if settings.max_tokens not in {None, recorded["max_tokens"]}:
@@ -63,16 +51,35 @@ def plan_of(settings: Settings, golden: Run | None = None) -> Plan:
     return replace(plan, **recorded)
 
 
+def _shared(settings: Settings) -> dict[str, Any]:
+    """The settings that a plan takes as they are, and the number of tokens where none was given."""
+    names = (each.name for group in (AskingOptions, JudgingOptions) for each in fields(group))
+    values = {name: getattr(settings, name) for name in names}
+    return values | {"max_tokens": settings.max_tokens or DEFAULT_MAX_TOKENS}
+
+
 def _recorded_limits(golden: Run) -> dict[str, Any]:
     """What a golden's answers were asked with, which whatever is compared with them must be asked with too."""
-    options = {"noise_concurrency": 0, **golden.header.options}
-    for name in ("max_tokens", "ref_runs", "noise_concurrency"):
-        wrong = problem(name, options.get(name))
+    options = with_defaults(golden.header.options)
+    names = [one.name for one in declared(AskingOptions) if one.fixed_by_golden]
+    for name in names:
+        wrong = problem(name, options.get(name)) if name in BOUNDS else None
         if wrong:
             raise StoreError(f"{golden.path}, line 1: the option {wrong}.", "Record it again.")
     if not isinstance(options.get("capped"), bool):
         raise StoreError(f"{golden.path}, line 1: the option `capped` is missing or not a boolean.", "Record it again.")
-    return {name: options[name] for name in ("max_tokens", "capped", "ref_runs", "noise_concurrency")}
+    return {name: options[name] for name in ("capped", *names)}
+
+
+def recorded_passes(golden: Run) -> list[Pass]:
+    """The passes of the reference that a golden was recorded with. Raises `StoreError`."""
+    return Plan(golden.prompts(), **_recorded_limits(golden)).passes("ref")
+
+
+def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a stored header; those that are newer than the file have their defaults."""
+    defaults = {one.name: one.default for one in declared(AskingOptions) if one.changes_answers}
+    return {**{name: value for name, value in defaults.items() if value is not None}, **options}
 
 
 def _prompts(settings: Settings) -> Prompts:
@@ -134,13 +141,8 @@ def options_of(settings: Settings, plan: Plan, **servers: str | None) -> dict[st
 
 def limits(plan: Plan) -> dict[str, Any]:
     """What the answers of a plan are asked with."""
-    return {
-        "max_tokens": plan.max_tokens,
-        "capped": plan.capped,
-        "concurrency": plan.concurrency,
-        "ref_runs": plan.ref_runs,
-        "noise_concurrency": plan.noise_concurrency,
-    }
+    names = [one.name for one in declared(AskingOptions) if one.changes_answers]
+    return {"max_tokens": plan.max_tokens, "capped": plan.capped, **{name: getattr(plan, name) for name in names}}
 
 
 def content_mark(path: Path) -> str:
@@ -167,9 +169,8 @@ def new_header(
 
 def same_work(one: Header, other: Header) -> bool:
     """Whether two files are of the same work, so that one can be gone on with."""
-    return all(
-        getattr(one, name) == getattr(other, name) for name in ("schema", "kind", "prompt_set_digest", "options")
-    )
+    same = all(getattr(one, name) == getattr(other, name) for name in ("schema", "kind", "prompt_set_digest"))
+    return same and with_defaults(one.options) == with_defaults(other.options)
 
 
 def note_command(store: Store, made_by: tuple[Invocation, ...]) -> None:
@@ -228,11 +229,32 @@ def stored_policy(path: Path) -> Policy:
         return Policy() if run.summary is None else Policy.of_summary(run.summary)
 
 
-def report(store: Run, summary: Summary, display: Display) -> Summary:
-    """Write the report of a run beside its file, and show it."""
+def judged_as_before(settings: Settings, path: Path, given: Collection[str]) -> Settings:
+    """``settings`` with the policy and the least acceptance length of a run, except for options that are ``given``.
+
+    Raises `StoreError`.
+    """
+    with Run(path) as run:
+        least = None if run.summary is None else run.summary.min_acceptance
+    if not POLICY & set(given):
+        settings = replace(settings, policy=stored_policy(path))
+    return settings if "min_acceptance" in given else replace(settings, min_acceptance=least)
+
+
+PageWriter = Callable[[Run, Path], None]
+"""Writes the page that every run leaves beside its file."""
+
+
+def html_page(run: Run, path: Path) -> None:
+    """The HTML report. Whoever runs a check may hand in another writer; this is the only place that knows reports."""
     from verifier.reports.html import write_html
 
-    html = store.path.with_name(REPORT_FILE)
-    write_html(store, html)
-    display.show(store, summary, html)
+    write_html(run, path)
+
+
+def report(store: Run, summary: Summary, display: Display, write_page: PageWriter) -> Summary:
+    """Write the page of a run beside its file, and show the run."""
+    page = store.path.with_name(REPORT_FILE)
+    write_page(store, page)
+    display.show(store, summary, page)
     return summary

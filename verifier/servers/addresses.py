@@ -7,6 +7,7 @@ import re
 from urllib.parse import urlsplit
 
 from verifier.errors import LosslessError
+from verifier.records import Arm
 
 MODEL = "#"
 """Parts the model from the address. What follows it in a URL is never sent, so it can mean nothing else there."""
@@ -53,6 +54,14 @@ def split_model(address: str) -> tuple[str, str | None]:
     """An address without the model, and the model that it names, if it does."""
     base, _, model = address.partition(MODEL)
     return base, model or None
+
+
+def key_variables(arm: Arm) -> tuple[str, str]:
+    """The environment variables that an arm's API key may come from; the first that is set counts.
+
+    There is no option for a key: a command line can be read by anyone on the machine.
+    """
+    return f"LOSSLESS_{arm.upper()}_API_KEY", "LOSSLESS_API_KEY"
 
 
 def without_user(address: str) -> str:

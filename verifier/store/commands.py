@@ -17,14 +17,16 @@ from typing import Any
 import msgspec
 
 from verifier.prompts.sets import names
-from verifier.records import Arm, Invocation
+from verifier.records import ARMS, Invocation
 from verifier.redaction import HIDDEN, public_address, without_secrets
+from verifier.run_options import OPTIONS
+from verifier.servers.addresses import key_variables
 from verifier.store.run_file import Run
 
-UNREPEATED = frozenset({"json", "quiet", "out", "fresh"})
+UNREPEATED = frozenset({"json", "quiet", *(one.long_name for one in OPTIONS if not one.repeated)})
 """Options, by long name, that change neither the plan nor the verdict. They are not stored."""
 
-_LONG_NAMES = {"ids": "id"}
+_LONG_NAMES = {one.name: one.long_name for one in OPTIONS}
 
 
 def invocation(command: str, options: Mapping[str, Any], arguments: Iterable[str | Path] = ()) -> Invocation:
@@ -112,15 +114,9 @@ def _text(value: object) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def key_variables(arm: Arm) -> tuple[str, str]:
-    """The environment variables that an arm's API key may come from; the first that is set counts."""
-    return f"LOSSLESS_{arm.upper()}_API_KEY", "LOSSLESS_API_KEY"
-
-
 def _keys(command: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     """The environment variables that held the API keys of the servers that are asked."""
-    arms: tuple[Arm, ...] = ("ref", "spec")
-    asked = [arm for arm in arms if {arm, f"{arm}-cmd"} & set(options) or "config" in options]
+    asked = [arm for arm in ARMS if {arm, f"{arm}-cmd"} & set(options) or "config" in options]
     used = (next((name for name in key_variables(arm) if os.environ.get(name)), None) for arm in asked)
     return tuple(dict.fromkeys(name for name in used if name is not None))
 
@@ -165,8 +161,7 @@ def _servers(run: Run) -> dict[str, Any]:
         if started:
             return started
     options: dict[str, Any] = {}
-    arms: tuple[Arm, ...] = ("spec", "ref")
-    for arm in arms:
+    for arm in reversed(ARMS):
         mark = run.header.options.get(arm)
         if isinstance(mark, str) and mark and not re.match(r"https?://", mark):
             # Started for the run, at an address that is gone. The environment is written before the command.

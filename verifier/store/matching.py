@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET
 
+from verifier.bounds import MOST_TOKENS
 from verifier.compare.fingerprints import FILE_ENGINE
 from verifier.errors import StoreError
 from verifier.records import (
@@ -29,7 +30,6 @@ from verifier.records import (
     Rendering,
     ServerRecord,
 )
-from verifier.records.bounds import MOST_TOKENS
 from verifier.runner.run_folder import new_header
 from verifier.store.foreign import FORMS, Entry, entries, is_ours
 from verifier.store.run_file import Run, Store

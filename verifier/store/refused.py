@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from verifier.prompts.sets import Prompts
-from verifier.records import Arm, Failure, Finding, Prompt
+from verifier.records import ARMS, Arm, Failure, Finding, Prompt
 from verifier.servers.parameters import REFUSED
 from verifier.store.run_file import Run
 from verifier.store.staleness import Without, named_ids
-
-ARMS: tuple[Arm, Arm] = ("ref", "spec")
 
 
 def unrenderable(run: Run, prompts: Iterable[Prompt]) -> dict[str, Failure]:

@@ -209,6 +209,7 @@ class Run:
             self._failures.pop(key, None)
         elif isinstance(record, Failure):
             self._failures[record.arm, record.run, record.prompt_id] = offset
+            self._passes.add((record.arm, record.run))
         elif isinstance(record, Comparison):
             self._comparisons[record.prompt_id] = offset
         elif isinstance(record, Drafts):
@@ -266,6 +267,13 @@ class Run:
             completion = self.completion(arm, prompt_id, run)
             if completion is not None:
                 yield completion
+
+    def failures(self, prompt_id: str) -> Iterator[Failure]:
+        """Every failure to answer one prompt that no answer followed, by arm and run."""
+        for arm, run in sorted(self._passes):
+            failure = self.failure(arm, prompt_id, run)
+            if failure is not None:
+                yield failure
 
     def failure(self, arm: Arm, prompt_id: str, run: int = 0) -> Failure | None:
         return self._at(self._failures.get((arm, run, prompt_id)), Failure)
