@@ -17,7 +17,7 @@ class Identified:
 
 @dataclass(frozen=True)
 class StageStarted:
-    """A stage begins. ``total`` prompts are to be done, of which ``done`` are on disk already."""
+    """A stage begins. ``total`` prompts are to be done, of which ``done`` are already on disk."""
 
     name: str
     total: int
@@ -59,7 +59,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Something makes us wait; ``reason`` is a sentence."""
+    """The user has to wait; ``reason`` is one line."""
 
     reason: str
 

@@ -4,6 +4,10 @@ Every quantization of the lab model, with every method of speculation of the dem
 checks of eight prompts each, every one with other prompts. Nothing may be blamed on speculation; where the arithmetic
 is exact (F32 and Q8_0) every answer must be equal. Then methods that accept drafts at random, which must all be LOSSY.
 Exits with 1 where any of that does not hold.
+
+llama.cpp's MTP, EAGLE3 and DFlash give rare wrong tokens on this model when several slots are busy (docs/found.md): at
+four requests at once these servers are not sound. An answer blamed there is asked for again, alone. If the same server
+then gives a sound one, it counts as "crowded" and not as blamed. Nothing else is excused that way.
 """
 
 from __future__ import annotations
@@ -17,9 +21,10 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +36,7 @@ QUANTIZATIONS = ("F32", "Q8_0", "Q6_K", "Q4_K_M")
 EXACT = ("F32", "Q8_0")
 METHODS = ("mtp", "eagle3", "dflash", "draft", "ngram")
 SLOTS = (1, 4)
+FAULTY_WHEN_CROWDED = ("mtp", "eagle3", "dflash")
 SETS = ("tasks", "unicode", "near-ties", "copying")
 """Prompt sets, in turn; the seed of the sample is that of the run."""
 LENGTHS = (1.5, 2.0, 3.0, 4.5, 6.0)
@@ -53,11 +59,13 @@ class Pair:
 
 @dataclass
 class Count:
-    """What the checks of some pairs said."""
+    """Results of the checks of some pairs."""
 
     runs: int = 0
     prompts: int = 0
     blamed: int = 0
+    crowded: int = 0
+    """Answers that are wrong only while other requests are in flight, by a fault of the engine."""
     verdicts: Counter[str] = field(default_factory=Counter)
     classes: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
@@ -68,6 +76,7 @@ class Count:
         self.runs += other.runs
         self.prompts += other.prompts
         self.blamed += other.blamed
+        self.crowded += other.crowded
         self.verdicts += other.verdicts
         self.classes += other.classes
         self.causes += other.causes
@@ -93,25 +102,39 @@ def checked(pair: Pair, keep: Path | None = None) -> tuple[Pair, Count]:
         )
         for seed in pair.runs:
             out = Path(folder) / str(seed)
-            told = _check(servers.spec_url, servers.ref_url, pair, seed, out)
-            faults = [row["fault"] for row in told["comparisons"]]
+            result = _check(servers.spec_url, servers.ref_url, pair, seed, out)
+            rows = result["comparisons"]
             count.runs += 1
-            count.prompts += len(faults)
-            count.blamed += faults.count("speculation")
+            count.prompts += len(rows)
             where = f"{pair.quantization} {pair.method}, {pair.slots} at once, seed {seed}"
-            blamed = [row for row in told["comparisons"] if row["fault"] == "speculation"]
-            count.accused += [f"{where}: {row['prompt_id']}: {row['reason']}" for row in blamed]
+            blamed = [row for row in rows if row["fault"] == "speculation"]
+            crowded = _sound_alone(servers.spec_url, servers.ref_url, pair, seed, out, blamed)
+            for row in blamed:
+                only = "only with other requests in flight, " if row["prompt_id"] in crowded else ""
+                count.accused.append(f"{only}{where}: {row['prompt_id']}: {row['reason']}")
+            count.crowded += len(crowded)
+            count.blamed += len(blamed) - len(crowded)
             if keep is not None and blamed:
                 shutil.copytree(out, keep / where.replace(", ", "-").replace(" ", "-"))
-            count.verdicts[told["verdict"]] += 1
-            count.classes.update(row["cls"] for row in told["comparisons"])
-            count.causes.update(row["cause"] for row in told["comparisons"] if row["cls"] != "exact")
+            count.verdicts[result["verdict"]] += 1
+            count.classes.update(row["cls"] for row in rows if row["prompt_id"] not in crowded)
+            count.causes.update(row["cause"] for row in rows if row["cls"] != "exact")
     return pair, count
 
 
-def _check(spec: str, ref: str, pair: Pair, seed: int, out: Path) -> Any:
-    words = ["check", "--spec", spec, "--ref", ref, "--prompts", SETS[seed % len(SETS)], "--sample", str(PROMPTS)]
-    words += ["--seed", str(seed), "--max-tokens", str(TOKENS), "--concurrency", str(pair.slots), "--timeout", "300"]
+def _sound_alone(spec: str, ref: str, pair: Pair, seed: int, out: Path, blamed: list[Any]) -> set[str]:
+    """The blamed prompts that the same server answers soundly when nothing else is in flight."""
+    if pair.slots == 1 or pair.method not in FAULTY_WHEN_CROWDED or not blamed:
+        return set()
+    ids = [row["prompt_id"] for row in blamed]
+    again = _check(spec, ref, replace(pair, slots=1), seed, out / "alone", ids)
+    return {row["prompt_id"] for row in again["comparisons"] if row["fault"] == "none"}
+
+
+def _check(spec: str, ref: str, pair: Pair, seed: int, out: Path, ids: Sequence[str] = ()) -> Any:
+    words = ["check", "--spec", spec, "--ref", ref, "--prompts", SETS[seed % len(SETS)]]
+    words += [word for one in ids for word in ("--id", one)] or ["--sample", str(PROMPTS), "--seed", str(seed)]
+    words += ["--max-tokens", str(TOKENS), "--concurrency", str(pair.slots), "--timeout", "300"]
     printed, errors = io.StringIO(), io.StringIO()
     with redirect_stdout(printed), redirect_stderr(errors):
         code = run([*words, "--out", str(out), "--json"])
@@ -133,13 +156,14 @@ def sound(models: dict[str, Path], runs: int) -> list[Pair]:
 
 
 def show(title: str, counts: dict[str, Count]) -> None:
-    print(f"\n{title:<24}{'runs':>6}{'prompts':>9}{'exact':>7}{'near':>6}{'diverged':>10}{'blamed':>8}  verdicts")
+    columns = f"{'runs':>6}{'prompts':>9}{'exact':>7}{'near':>6}{'diverged':>10}{'blamed':>8}{'crowded':>9}"
+    print(f"\n{title:<24}{columns}  verdicts")
     for name, count in counts.items():
         classes = count.classes
         verdicts = ", ".join(f"{number} {verdict}" for verdict, number in count.verdicts.most_common())
         print(
             f"{name:<24}{count.runs:>6}{count.prompts:>9}{classes['exact']:>7}{classes['near-lossless']:>6}"
-            f"{classes['diverged']:>10}{count.blamed:>8}  {verdicts}"
+            f"{classes['diverged']:>10}{count.blamed:>8}{count.crowded:>9}  {verdicts}"
         )
 
 
@@ -156,7 +180,7 @@ def main() -> int:
     parser.add_argument("runs", nargs="?", type=int, default=320)
     parser.add_argument("--jobs", type=int, default=1, help="pairs at a time; each needs two cores")
     parser.add_argument("--only", default="", help='such as "Q4_K_M mtp": this quantization and method alone')
-    parser.add_argument("--keep", type=Path, help="a folder for the runs of sound servers in which an answer is blamed")
+    parser.add_argument("--keep", type=Path, help="a folder for the runs in which an answer is blamed")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         models = {name: to_gguf.write_target(Path(folder) / f"lab-mtp-{name}.gguf", name) for name in QUANTIZATIONS}
@@ -176,12 +200,14 @@ def main() -> int:
     for accused in total.accused:
         print(f"\nblamed: {accused}")
     missed = sum(count.runs - count.verdicts["LOSSY"] for _, count in caught)
+    unequal = exact.prompts - exact.classes["exact"] - exact.crowded
     print(
         f"\n{total.blamed} of {total.prompts} answers of sound servers blamed in {total.runs} runs; "
-        f"{exact.prompts - exact.classes['exact']} of {exact.prompts} differ where arithmetic is exact; "
+        f"{total.crowded} wrong only with other requests in flight; "
+        f"{unequal} of {exact.prompts} differ where arithmetic is exact; "
         f"{missed} of {sum(count.runs for _, count in caught)} broken runs missed"
     )
-    return int(bool(total.blamed or missed or exact.prompts != exact.classes["exact"]))
+    return int(bool(total.blamed or missed or unequal))
 
 
 if __name__ == "__main__":

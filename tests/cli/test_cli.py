@@ -356,7 +356,7 @@ def test_identify_says_what_is_unknown(capsys: pytest.CaptureFixture[str]) -> No
         assert run(["identify", server.url]) == 0
         out = capsys.readouterr().out
         assert "llama.cpp" in out
-        assert "unknown: this server does not tell" in out
+        assert "unknown (not reported by the server)" in out
         assert re.search(r"cannot: parameters +min_tokens, thinking_budget", out)
         assert run(["identify", server.url, "--json"]) == 0
         told = json.loads(capsys.readouterr().out)
@@ -490,7 +490,7 @@ def test_shards_are_joined_into_one_verdict(lossless: Any, tmp_path: Path, promp
         other = lossless("check", "--spec", spec.url, "--ref", ref.url, "--category", "c", "--json")
         mixed = lossless("merge", shards[0], other.json["run"], "-o", tmp_path / "mixed.jsonl")
     assert mixed.code == 2
-    assert "other servers" in mixed.err
+    assert "different servers" in mixed.err
     assert "the reference has engine version 'b9000', then 'b1'" in " ".join(mixed.err.split())
 
 

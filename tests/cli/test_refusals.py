@@ -57,7 +57,7 @@ def files(folder: Path) -> list[str]:
     ("second", "said"),
     [
         ({"ids": ("a",)}, "another shard"),
-        ({"ids": ("b",), "version": "2"}, "other servers"),
+        ({"ids": ("b",), "version": "2"}, "has engine version '1', then '2'"),
         ({"ids": ("b",), "max_tokens": 9}, "other options"),
         ({"ids": ("b",), "max_tokens": "many"}, "max_tokens"),
     ],

@@ -65,7 +65,11 @@ def constants_everywhere() -> dict[str, str]:
 def names_in(module: str) -> Iterator[str]:
     """The names of the findings that a module makes; raises where one cannot be read off the source."""
     for node in ast.walk(tree(module)):
-        if not (isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "Finding" and (node.args or node.keywords)):
+        if not (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func).split(".")[-1] == "Finding"
+            and (node.args or node.keywords)
+        ):
             continue
         name = first_argument(node)
         if isinstance(name, ast.Constant):
@@ -132,7 +136,7 @@ def test_what_is_left_out_is_given_by_no_rule() -> None:
 
 
 def test_the_kinds_of_failures_that_are_named_exist() -> None:
-    named = {name for name in re.findall(r"^\| (`.+?) \|", pages.section(PAGE, "`server-error`"), re.MULTILINE)}
+    named = set(re.findall(r"^\| (`.+?) \|", pages.section(PAGE, "`server-error`"), re.MULTILINE))
     kinds = {kind for cell in named for kind in re.findall(r"`([^`]+)`", cell)}
     known = {node.value for module in modules() for node in ast.walk(tree(module)) if isinstance(node, ast.Constant)}
     assert len(kinds) >= 15
@@ -145,5 +149,7 @@ def test_every_section_says_something() -> None:
 
 
 def test_the_rules_are_explained_in_their_order() -> None:
-    told = re.findall(r"^\d+\. `([a-z-]+)`", pages.section("docs/how-it-decides.md", "The rules, in order"), re.MULTILINE)
+    told = re.findall(
+        r"^\d+\. `([a-z-]+)`", pages.section("docs/how-it-decides.md", "The rules, in order"), re.MULTILINE
+    )
     assert told == [name for name, _ in RULES]

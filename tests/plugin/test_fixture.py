@@ -205,7 +205,7 @@ def test_a_golden_can_be_given(project: pytest.Pytester, run: Callable[..., pyte
     source = "def test_it(lossless):\n    lossless.check('words.jsonl', golden='g.jsonl').assert_lossless()"
     missing = run(source, "--lossless-spec", two.spec.url)
     missing.assert_outcomes(failed=1)
-    missing.stdout.fnmatch_lines(["*There is no golden *g.jsonl.*"])
+    missing.stdout.fnmatch_lines(["*The golden *g.jsonl does not exist.*"])
     run(source, "--lossless-golden=g.jsonl", "--lossless-update-new", *two.arguments).assert_outcomes(passed=1)
     assert (project.path / "g.jsonl").is_file()
 

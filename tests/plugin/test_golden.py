@@ -41,7 +41,9 @@ def test_a_missing_golden_fails_and_says_how_to_record_it(project: pytest.Pytest
     two = pair()
     result = project.runpytest_inprocess("--lossless-golden=golden/words.jsonl", *two.arguments)
     result.assert_outcomes(failed=4)
-    result.stdout.fnmatch_lines(["There is no golden *words.jsonl.", "*pytest --lossless-update-new --lossless-ref *"])
+    result.stdout.fnmatch_lines(
+        ["The golden *words.jsonl does not exist.", "*pytest --lossless-update-new --lossless-ref *"]
+    )
     assert two.asked() == [0, 0]
     assert not (project.path / "golden").exists()
 

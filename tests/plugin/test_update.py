@@ -50,7 +50,7 @@ def test_update_drops_what_no_prompt_asks_for(project: pytest.Pytester, pair: Ma
     write_set(project.path / SET, {"tie": "two"})
     result = project.runpytest_inprocess(GOLDEN, "--lossless-update", *two.arguments)
     assert set(answers(golden)) == {"tie"}
-    result.stdout.fnmatch_lines(["  golden golden/words.jsonl: 2 dropped that no prompt asks for: same, near"])
+    result.stdout.fnmatch_lines(["  golden golden/words.jsonl: 2 dropped that no prompt uses: same, near"])
 
 
 def test_update_of_selected_prompts_leaves_the_others(project: pytest.Pytester, pair: MakePair) -> None:

@@ -63,9 +63,9 @@ def check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 def test_answers_are_the_same_where_the_arithmetic_is_exact(
     made: Made, check: Any, quantization: str, method: str
 ) -> None:
-    code, told = check(made(quantization), method)
-    assert {row["cls"] for row in told["comparisons"]} == {"exact"}, told["summary"]["sentence"]
-    assert (code, told["verdict"]) == (0, "LOSSLESS")
+    code, result = check(made(quantization), method)
+    assert {row["cls"] for row in result["comparisons"]} == {"exact"}, result["summary"]["sentence"]
+    assert (code, result["verdict"]) == (0, "LOSSLESS")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -73,23 +73,28 @@ def test_answers_are_the_same_where_the_arithmetic_is_exact(
 def test_nobody_is_at_fault_where_near_ties_may_fall_the_other_way(
     made: Made, check: Any, quantization: str, method: str
 ) -> None:
-    code, told = check(made(quantization), method)
-    rows = told["comparisons"]
+    code, result = check(made(quantization), method)
+    rows = result["comparisons"]
     assert {(row["cause"], row["fault"]) for row in rows} <= {("none", "none"), ("rounding", "none")}, rows
-    assert told["summary"]["acceptance_length"] > 1
+    assert result["summary"]["acceptance_length"] > 1
     # A model that drafts for itself may be right with every draft, and then nothing was shown about rejections.
-    unproven = method == "draft" and "No draft token was rejected" in told["summary"]["sentence"]
+    unproven = method == "draft" and "No draft token was rejected" in result["summary"]["sentence"]
     assert code == (3 if unproven else 0)
 
 
 @pytest.mark.parametrize("quantization", [*EXACT, *ROUNDED])
-@pytest.mark.parametrize("prompts", ["tasks", "unicode", "endings"])
-def test_four_requests_at_once_blame_nobody(made: Made, check: Any, quantization: str, prompts: str) -> None:
-    code, told = check(made(quantization), "mtp", "--concurrency", "4", prompts=prompts, slots=4)
-    assert {row["fault"] for row in told["comparisons"]} <= {"none", "reference", "undetermined"}
-    assert told["summary"]["faults"].get("speculation", 0) == 0
+@pytest.mark.parametrize(("method", "prompts"), [("ngram", "tasks"), ("draft", "unicode"), ("none", "endings")])
+def test_four_requests_at_once_blame_nobody(
+    made: Made, check: Any, quantization: str, method: str, prompts: str
+) -> None:
+    """Not MTP, EAGLE3 and DFlash: llama.cpp gives rare wrong tokens with them when several slots are busy
+    (docs/found.md). `benchmarks/soundness` runs those, and asks again, alone."""
+    code, result = check(made(quantization), method, "--concurrency", "4", prompts=prompts, slots=4)
+    rows = result["comparisons"]
+    assert {row["fault"] for row in rows} <= {"none", "reference", "undetermined"}
     if quantization in EXACT:
-        assert code == 0
+        assert {row["cls"] for row in rows} == {"exact"}
+    assert code in (0, 3)  # 3: a method that never drafted, or never had a draft rejected, has shown nothing
 
 
 @pytest.mark.parametrize("length", [1.5, 3.0, 6.0])
@@ -99,9 +104,9 @@ def test_drafts_that_are_accepted_at_random_are_lossy(
     with methods.pair(demo_models.lab(), "lossy", tmp_path, n_max=8, synthetic_length=length) as pair:
         words = ["check", "--spec", pair.spec_url, "--ref", pair.ref_url, *TASKS, "--out", str(tmp_path / "out")]
         assert run([*words, "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["verdict"] == "LOSSY"
-    assert told["summary"]["faults"].get("reference", 0) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["verdict"] == "LOSSY"
+    assert result["summary"]["faults"].get("reference", 0) == 0
 
 
 def test_another_quantization_is_not_comparable_and_is_blamed_when_allowed(
@@ -128,6 +133,6 @@ def test_another_quantization_is_not_comparable_and_is_blamed_when_allowed(
         assert json.loads(capsys.readouterr().out)["verdict"] == "INVALID"
         allowed = [word for field in ("model", "quantization", "dtype") for word in ("--allow-mismatch", field)]
         assert run([*words, *allowed, "--fresh"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["verdict"] == "LOSSY"
-    assert set(told["summary"]["causes"]) & {"wrong-token", "drift"}
+    result = json.loads(capsys.readouterr().out)
+    assert result["verdict"] == "LOSSY"
+    assert set(result["summary"]["causes"]) & {"wrong-token", "drift"}

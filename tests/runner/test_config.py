@@ -77,7 +77,7 @@ PAIR = '[[matrix]]\nreference = "a"\nspeculative = "a"\n'
     [
         ("[servers", "lossless.toml: "),
         (PLAIN, "no [[matrix]]"),
-        (PLAIN + '[[matrix]]\nreference = "a"\nspeculative = "b"\n', "no [servers.b]"),
+        (PLAIN + '[[matrix]]\nreference = "a"\nspeculative = "b"\n', "[servers.b] is missing"),
         (PLAIN + "colour = 1\n" + PAIR, "colour"),
         (PLAIN + PAIR + "[check]\nmax-tokens = 1\n", "max-tokens"),
         (PLAIN + PAIR + '[check]\nmax_tokens = "many"\n', "max_tokens"),
@@ -85,7 +85,7 @@ PAIR = '[[matrix]]\nreference = "a"\nspeculative = "a"\n'
         ('[servers.a]\ncommand = "x"\n' + PAIR, "Write {port}"),
         ('[servers.a]\ncommand = "x \'y {port}"\n' + PAIR, "cannot be split"),
         ('[servers.a]\nurl = "ftp://x"\n' + PAIR, "no server address"),
-        (PLAIN + PAIR + PAIR, "two matrix entries are called 'a'"),
+        (PLAIN + PAIR + PAIR, "two matrix entries are named 'a'"),
         (PLAIN + PAIR + 'name = "../x"\n', "cannot be a folder's name"),
     ],
 )

@@ -362,8 +362,8 @@ def test_diff_tells_what_changed_and_exits_with_1(
     assert run(["golden", "diff", str(golden), str(other)]) == 1
     out = capsys.readouterr().out
     for said in (
-        "then '99.0.0'", "added: d", "removed: c", "asked otherwise: b",
-        "answered otherwise: a, from token 5 on",
+        "then '99.0.0'", "added: d", "removed: c", "changed prompt: b",
+        "changed answer: a, from token 5 on",
     ):  # fmt: skip
         assert said in out
 

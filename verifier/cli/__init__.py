@@ -18,11 +18,11 @@ COMMANDS: Mapping[str, str] = {
     "rescore": "Complete the evidence of a run, now that its reference runs again.",
     "golden": "Show, compare, prune and migrate goldens.",
     "compare": "Compare two recorded files; no server is asked.",
-    "identify": "Tell what a server is and what it can be asked for.",
+    "identify": "Show what a server is and which features it supports.",
     "demo": "Check real small servers on this machine, with every kind of speculation and a broken one.",
     "serve": "Start one small server on this machine to try things on.",
     "report": "Write reports of a run: HTML, Markdown, JUnit XML, JSON.",
-    "merge": "Join shards of one run and judge them as one.",
+    "merge": "Merge shards into one run and give one verdict.",
     "schema": "Print the JSON Schema of the JSON report.",
     "prompts": "List, show, check and make prompt sets.",
 }
@@ -40,7 +40,7 @@ def _closed_pipes_named() -> Iterator[None]:
         if is_closed_pipe(error):
             raise ClosedPipe from None
         if isinstance(error, BrokenPipeError):
-            # click takes any broken pipe for ours, and would exit with 1.
+            # click takes any broken pipe for that of our output, and would exit with 1.
             raise RuntimeError("The pipe to another process is broken.") from error
         raise
 

@@ -52,11 +52,10 @@ def command(
     """Compare the greedy answers of a speculative server with those of a reference.
 
     The reference is a live server (--ref), one that is started (--ref-cmd), or a golden recorded from it earlier
-    (--golden). A run that was interrupted or has failed prompts goes on where it stopped when the same command is given
-    again.
+    (--golden). A run that was interrupted or has failed prompts resumes when the same command is given again.
 
-    A command that starts a server is run without a shell. It has {port} where the port belongs, or --ref and --spec say
-    where the server will be. Two servers that are started run one after the other, unless --together is given.
+    A command that starts a server is run without a shell. It contains {port} where the port belongs, or --ref and
+    --spec say where the server will be. Two started servers run one after the other, unless --together is given.
     """
     given = _servers(ctx)
     config, ref_cmd, spec_cmd = given["config"], given["ref_cmd"], given["spec_cmd"]
@@ -92,10 +91,10 @@ def command(
 
 
 def _servers(ctx: click.Context) -> dict[str, Any]:
-    """The parameters, with servers of weaker sources left aside.
+    """The parameters, without the servers that a stronger source overrides.
 
     Raises:
-        click.UsageError: when something is missing, or one source gives what excludes each other.
+        click.UsageError: when something is missing, or one source gives two alternatives.
     """
     pair = [name for group in (*REFERENCES, *SPECULATIVES) for name in group]
     by_config, by_name = sources.strength(ctx, "config"), sources.strength(ctx, *pair)
@@ -103,16 +102,16 @@ def _servers(ctx: click.Context) -> dict[str, Any]:
         aside = sources.overridden(ctx, ("config",), pair)
     else:
         aside = frozenset({"config"}) | sources.overridden(ctx, *REFERENCES) | sources.overridden(ctx, *SPECULATIVES)
-    told = sources.set_aside(ctx, aside)
-    if told["config"] is None:
-        if not any(told[name] for group in REFERENCES for name in group):
+    left = sources.set_aside(ctx, aside)
+    if left["config"] is None:
+        if not any(left[name] for group in REFERENCES for name in group):
             raise click.UsageError("Give the reference: --ref ADDRESS, --ref-cmd COMMAND or --golden FILE.")
-        if not any(told[name] for group in SPECULATIVES for name in group):
+        if not any(left[name] for group in SPECULATIVES for name in group):
             raise click.UsageError("Give the speculative server: --spec ADDRESS or --spec-cmd COMMAND.")
-        # A switch for another way of working is an error where it was meant for this command.
+        # A switch of another mode is an error only where it was given for this command.
         if ctx.params["only"] and sources.strength(ctx, "only") >= by_name:
             raise click.UsageError("--only is for --config.")
-    started = told["ref_cmd"] or told["spec_cmd"]
+    started = left["ref_cmd"] or left["spec_cmd"]
     if ctx.params["together"] and not started and sources.strength(ctx, "together") >= max(by_name, by_config):
         raise click.UsageError("--together is for servers that are started with --ref-cmd and --spec-cmd.")
-    return told
+    return left

@@ -23,7 +23,7 @@ recorded = click.Path(exists=True, dir_okay=False, path_type=Path)
 def command(ctx: click.Context, /, reference: Path, speculative: Path, as_json: bool, quiet: bool, **_: Any) -> int:
     """Compare two recorded files: A is the reference, B the speculative server.
 
-    Each may be a golden or the file of a run. Why tokens differ is known as far as A holds logprobs.
+    Each may be a golden or the file of a run. Why tokens differ is known as far as A contains logprobs.
     """
     from verifier.reports.terminal import Terminal
     from verifier.runner import session

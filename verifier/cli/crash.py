@@ -1,4 +1,4 @@
-"""Ends that say nothing about outputs: an error of ours, a closed pipe. Each has an exit code that no verdict has."""
+"""Exits that say nothing about the servers: an internal error, a closed pipe. Each has an exit code of its own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SECRETS = (
 
 
 class ClosedPipe(Exception):
-    """Nobody reads our output any more."""
+    """The reader of our output went away."""
 
 
 def report(error: BaseException) -> int:
@@ -79,7 +79,7 @@ def redacted(text: str) -> str:
 
 
 def is_closed_pipe(error: BaseException | None) -> bool:
-    """Whether nobody reads our output any more.
+    """Whether the reader of our output went away.
 
     rich makes ``SystemExit(1)`` of that, with the error as its context. Any other pipe that breaks, such as one to a
     process that was started, is an error like others.

@@ -90,7 +90,7 @@ def _key(option: str) -> str:
 
 
 def _expected(parameter: click.Parameter, value: Any) -> str | None:
-    """What a value should have been; ``None`` where it is of the right type. click would convert nearly anything: true
+    """The expected type of a value; ``None`` where it has that type. click would convert nearly anything: true
     to the number 1, and a string to one prompt set for each letter."""
     kind = parameter.type
     if isinstance(parameter, click.Option) and parameter.is_flag:
@@ -106,7 +106,7 @@ def _expected(parameter: click.Parameter, value: Any) -> str | None:
 
 
 def _shown(value: Any) -> str:
-    """A value in a sentence. Its kind comes with it, as 64 and "64" look alike to whoever wrote it."""
+    """A value in a sentence, with its type: 64 and "64" look alike to their author."""
     kinds = {bool: "the boolean", str: "the string", int: "the number", float: "the number", list: "the array"}
     shown = str(value).lower() if isinstance(value, bool) else repr(value)
     return f"{kinds.get(type(value), 'the value')} {shown[:80]}"
@@ -116,6 +116,6 @@ def _from_folder(parameter: click.Parameter, value: Any, folder: Path) -> Any:
     if isinstance(parameter.type, click.Path):
         return str(folder / Path(value).expanduser())
     if parameter.name == "prompts":
-        # A name of a set that came with the tool stays a name, unless a file is called so.
+        # The name of a packaged set stays a name, unless there is a file of that name.
         return [str(folder / name) if (folder / name).is_file() else name for name in value]
     return value

@@ -21,7 +21,7 @@ def command() -> None:
 @click.option("--id", "ids", multiple=True, help="Print the answer to this prompt; may be repeated.")
 @options.as_json
 def show_command(files: tuple[Path, ...], ids: tuple[str, ...], as_json: bool) -> int:
-    """Tell what is in a golden: the server, the prompts, how often it repeated itself, its size."""
+    """Show what is in a golden: the server, the prompts, how often it repeated itself, its size."""
     from verifier.reports import golden_listing as show
 
     for path in files:
@@ -37,9 +37,9 @@ def show_command(files: tuple[Path, ...], ids: tuple[str, ...], as_json: bool) -
 @click.argument("new", metavar="NEW", type=recorded)
 @options.as_json
 def diff_command(old: Path, new: Path, as_json: bool) -> int:
-    """Tell how two goldens differ: the server, options, prompts and answers. Exit code 1 when they do.
+    """Show how two goldens differ: the server, options, prompts and answers. Exit code 1 when they do.
 
-    `lossless compare OLD NEW` tells why the answers differ.
+    `lossless compare OLD NEW` explains why the answers differ.
     """
     from verifier.reports import golden_listing as show
     from verifier.store.goldens import difference
@@ -51,10 +51,12 @@ def diff_command(old: Path, new: Path, as_json: bool) -> int:
 
 @command.command("prune")
 @click.argument("file", metavar="GOLDEN", type=recorded)
-@click.option("--prompts", metavar="NAME|FILE", multiple=True, required=True, help="What to keep; may be repeated.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be taken out.")
+@click.option(
+    "--prompts", metavar="NAME|FILE", multiple=True, required=True, help="A prompt set to keep; may be repeated."
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 def prune_command(file: Path, prompts: tuple[str, ...], dry_run: bool) -> int:
-    """Take the prompts out of a golden that are in none of these prompt sets any more."""
+    """Remove the prompts from a golden that are no longer in any of these prompt sets."""
     from verifier.prompts.selection import Selection
     from verifier.reports import golden_listing as show
     from verifier.store.goldens import prune
@@ -66,7 +68,7 @@ def prune_command(file: Path, prompts: tuple[str, ...], dry_run: bool) -> int:
 @command.command("migrate")
 @click.argument("files", metavar="GOLDEN...", type=recorded, nargs=-1, required=True)
 def migrate_command(files: tuple[Path, ...]) -> int:
-    """Bring files to the present format. Files of earlier formats stay readable; newer ones are smaller."""
+    """Convert files to the current format. Files of earlier formats stay readable; newer ones are smaller."""
     from verifier.reports import golden_listing as show
     from verifier.store.goldens import migrate
 

@@ -1,4 +1,4 @@
-"""`lossless identify`: what a server is and what it can be asked for."""
+"""`lossless identify`: what a server is and which features it supports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from verifier.cli import options
 @options.named("timeout")
 @options.as_json
 def command(address: str, timeout: float, as_json: bool) -> int:
-    """Tell what the server at ADDRESS is, and for each thing that cannot be known, that it cannot."""
+    """Show what the server at ADDRESS is and which features it supports.
+
+    What it does not report is shown as unknown.
+    """
     from verifier.reports.terminal import print_identity
     from verifier.runner import session
 

@@ -1,4 +1,4 @@
-"""`lossless merge`: shards of one run, joined."""
+"""`lossless merge`: shards of one run, merged."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ RUNS = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command("merge")
 @click.argument("runs", metavar="A.jsonl B.jsonl...", nargs=-1, required=True, type=RUNS)
-@click.option("--output", "-o", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The joined run.")
+@click.option("--output", "-o", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The merged run.")
 @options.as_json
 @options.quiet
 @click.pass_context
 def command(ctx: click.Context, /, runs: tuple[Path, ...], output: Path, as_json: bool, quiet: bool) -> int:
-    """Join runs that checked different prompts on the same two servers, and judge them as one."""
+    """Merge runs that checked different prompts on the same two servers, and give one verdict."""
     from verifier.reports.terminal import Terminal
     from verifier.runner.merging import merge
 

@@ -32,7 +32,7 @@ def command(
 ) -> int:
     """Record the greedy answers of a reference, to check a speculative server against later.
 
-    The two servers need not run at the same time: stop the reference, start the other one in its place, and use
+    The two servers need not run at the same time: stop the reference, start the other one on the same port, and use
     `lossless check --golden`. A golden whose name ends in .gz or .zst is compressed.
     """
     sources.set_aside(ctx, sources.overridden(ctx, ("update",), ("update_new_only",)))

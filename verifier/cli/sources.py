@@ -1,4 +1,4 @@
-"""Where the value of an option came from, and which of several alternatives that makes the one to use.
+"""Where the value of an option came from, and which of several alternatives is used because of it.
 
 The command line is stronger than the environment, the environment is stronger than pyproject.toml, and that is stronger
 than the default.
@@ -25,7 +25,7 @@ class Option(click.Option):
     def get_error_hint(self, ctx: click.Context | None) -> str:
         source = ctx.get_parameter_source(self.name) if ctx is not None and self.name else None
         if ctx is None or self.name is None or source not in _STRENGTH:
-            # Nothing was given: the error is that something must be, and every way to do so is worth naming.
+            # Nothing was given, which is the error: click names every way to give it.
             return super().get_error_hint(ctx)
         return origin(ctx, self)
 
@@ -66,7 +66,7 @@ def overridden(ctx: click.Context, *alternatives: Collection[str]) -> frozenset[
 
 
 def set_aside(ctx: click.Context, names: Collection[str]) -> dict[str, Any]:
-    """Take parameters for not given, also for whoever asks the context later; returns those that are left."""
+    """Mark parameters as not given, for every later look at the context; returns all parameters."""
     ctx.params |= dict.fromkeys(names)
     return ctx.params
 

@@ -205,7 +205,7 @@ def judged(found: Matrix) -> tuple[int, str]:
     end = "is caught" if caught else "is not caught"
     sentence = f"{len(holding)} of {len(sound)} sound methods hold, and the one that is broken on purpose {end}."
     codes = [outcome.exit_code for outcome in sound]
-    gravest = next((code for code in matrix.GRAVEST if code in codes), 0)
+    gravest = next((code for code in matrix.MOST_SEVERE if code in codes), 0)
     return gravest or (0 if caught and sound else 3), sentence
 
 

@@ -30,7 +30,7 @@ MARKER = (
     "prompt of a set, as lossless_case; options are those of the plugin. On an item, it marks such a prompt."
 )
 INCONCLUSIVE = "inconclusive: "
-"""How the reason of a test begins that shows nothing."""
+"""Begins the reason of an inconclusive test."""
 NO_SERVER = "there is no speculative server to ask"
 ANSWER = "lossless_answer"
 """A keyword of the reports on tests of one answer."""
@@ -42,7 +42,7 @@ ASKED: pytest.StashKey[frozenset[Path]] = pytest.StashKey()
 
 
 def checks_of(config: pytest.Config) -> Checks:
-    """What this process knows of checks, made when it is first asked for."""
+    """The checks of this process, made on first use."""
     if CHECKS not in config.stash:
         from verifier.pytest_plugin.checks import Checks
 
@@ -120,9 +120,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
 def pytest_report_teststatus(report: pytest.CollectReport | pytest.TestReport) -> tuple[str, str, Any] | None:
     """https://docs.pytest.org/en/stable/reference/reference.html#std-hook-pytest_report_teststatus"""
     if isinstance(report, pytest.TestReport) and report.when == "call" and report.passed and report.user_properties:
-        told = dict(report.user_properties)
-        if "lossless_note" in told:
-            return "passed", "n", (f"PASSED ({told['lossless_note']})", {"yellow": True})
+        properties = dict(report.user_properties)
+        if "lossless_note" in properties:
+            return "passed", "n", (f"PASSED ({properties['lossless_note']})", {"yellow": True})
     return None
 
 
@@ -153,11 +153,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def was_open(report: pytest.CollectReport | pytest.TestReport) -> bool:
-    """Whether a test was skipped or xfailed although nothing was shown, as ``--lossless-inconclusive`` allows."""
+    """Whether a test was skipped or xfailed as inconclusive, as ``--lossless-inconclusive`` allows."""
     longrepr = report.longrepr
     reason = getattr(report, "wasxfail", "") or (longrepr[2] if isinstance(longrepr, tuple) else "")
     ours = "lossless" in report.keywords or ANSWER in report.keywords or NO_SERVER in reason
-    # What pytest puts before a reason differs between its versions.
+    # The prefix of a reason differs between versions of pytest.
     return ours and reason.removeprefix("Skipped: ").removeprefix("reason: ").startswith(INCONCLUSIVE)
 
 

@@ -55,17 +55,17 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     """One call of the test for each prompt.
 
     Raises:
-        pytest.UsageError: for a set that is not there, and arguments that nobody knows.
+        pytest.UsageError: for a set that does not exist, and unknown arguments.
     """
     marker = metafunc.definition.get_closest_marker(MARKER)
-    told: dict[str, Any] = dict(marker.kwargs) if marker else {}
+    given: dict[str, Any] = dict(marker.kwargs) if marker else {}
     if marker and marker.args:
-        told["prompts"], *more = marker.args
+        given["prompts"], *more = marker.args
         if more:
             raise pytest.UsageError("The marker `lossless` takes one prompt set; give everything else by name.")
     checks = checks_of(metafunc.config)
-    policy = checks.policy(told.pop("allow", None))
-    work = checks.work(told.pop("prompts", None) or DEFAULT_PROMPTS, **told)
+    policy = checks.policy(given.pop("allow", None))
+    work = checks.work(given.pop("prompts", None) or DEFAULT_PROMPTS, **given)
     try:
         prompts = list(Selection(work.settings.prompts))
     except LosslessError as error:
@@ -75,7 +75,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
 
 
 def needed(item: pytest.Item) -> tuple[Work, str | None] | None:
-    """The check that an item needs and which prompt of it (``None``: whatever others need); ``None`` for any other."""
+    """The check that an item needs, and its prompt (``None``: all selected ones); ``None`` for other items."""
     if isinstance(item, CheckItem):
         return item.work, item.prompt_id
     parameter = getattr(item, "callspec", None) and item.callspec.params.get(FIXTURE)  # type: ignore[attr-defined]
@@ -83,7 +83,7 @@ def needed(item: pytest.Item) -> tuple[Work, str | None] | None:
 
 
 def case(request: pytest.FixtureRequest) -> LosslessCase:
-    """The fixture's value; the check is made, or waited for, here, so that trouble with servers is a setup error."""
+    """The fixture's value; the check is made, or waited for, here, so that a server problem is a setup error."""
     parameter = request.param
     assert isinstance(parameter, Parameter)  # noqa: S101 - `parametrize` put it there
     item: pytest.Item = request.node
@@ -110,5 +110,5 @@ def case(request: pytest.FixtureRequest) -> LosslessCase:
 
 
 def judge(item: pytest.Item, case: LosslessCase) -> None:
-    """Before the body of a test runs: end it where the policy, or what the marker allows, says so."""
+    """Before the body of a test runs, end it if the policy or the marker says so."""
     judging.conclude(checks_of(item.config), item, case.outcome)

@@ -43,7 +43,7 @@ PER_TEST = [one for one in options.OF_RUN.values() if one.repeated and one.name 
 
 @dataclass(frozen=True)
 class Work:
-    """One check: what several tests share. ``name`` is how people call the prompt set, and makes no difference.
+    """One check, shared by several tests. ``name`` is the name of the prompt set; it plays no part in comparisons.
 
     ``settings`` may name both a golden and a live reference; the latter then only serves to record the former.
     """
@@ -58,8 +58,8 @@ class Work:
 
 
 class State(msgspec.Struct, frozen=True):
-    """What became of a check, for the other processes. Without ``run`` nothing could be compared, and ``trouble``
-    says why; ``missing`` tells that the reason is a golden which is not there."""
+    """The outcome of a check, for the other processes. Without ``run`` nothing could be compared, and ``trouble``
+    says why; ``missing`` means that a golden does not exist."""
 
     name: str
     attempt: int
@@ -80,9 +80,8 @@ class State(msgspec.Struct, frozen=True):
 class Checked:
     """The result of a check, in memory. ``comparisons`` are by prompt id.
 
-    ``stale`` tells of prompts why the golden has no answer to compare with: it has none, or to something else.
-    ``refused`` tells of prompts why a server cannot be asked them as they are. ``command`` is the check alone, as a
-    command line.
+    ``stale`` says for prompts why the golden has no answer to compare with: none, or to another prompt. ``refused``
+    says for prompts why a server does not accept them. ``command`` repeats the check alone.
     """
 
     work: Work
@@ -96,7 +95,7 @@ class Checked:
 
     @property
     def run(self) -> Path:
-        assert self.state.run is not None  # noqa: S101 - whoever asks has looked at `trouble`
+        assert self.state.run is not None  # noqa: S101 - callers check `trouble` first
         return Path(self.state.run)
 
     @property
@@ -105,7 +104,7 @@ class Checked:
 
 
 class InternalError(RuntimeError):
-    """An error of ours in a check. pytest would show an `AssertionError` as if the test had asserted something."""
+    """An internal error in a check. pytest would show an `AssertionError` as if the test had asserted something."""
 
 
 class _Quiet:
@@ -141,7 +140,7 @@ class Checks:
         """The policy of the options; where a test says what it allows, everything else that differs fails.
 
         Raises:
-            pytest.UsageError: for a name that is no class, cause or fault.
+            pytest.UsageError: for a name that is not a class, cause or fault.
         """
         if allow is None:
             return options.policy(self.config)
@@ -151,25 +150,25 @@ class Checks:
             raise pytest.UsageError(str(error)) from None
 
     def work(self, prompts: str | Path, **given: Any) -> Work:
-        """The check of a prompt set: options, and what a test gives in their place (``None`` is "not given").
+        """The check of a prompt set: the options, overridden by what a test gives (``None`` is "not given").
 
         Raises:
-            pytest.UsageError: for a set that is not there or an option that cannot be used.
+            pytest.UsageError: for a set that does not exist or an option that cannot be used.
         """
         path = path_of(self.config, str(prompts))
-        told = {key: value for key, value in given.items() if value is not None}
-        golden, ref = told.pop("golden", None), told.pop("ref", None)
+        given = {key: value for key, value in given.items() if value is not None}
+        golden, ref = given.pop("golden", None), given.pop("ref", None)
         if golden is None and ref is None:
             golden, ref = self._references()
         elif golden is not None:
             golden, ref = self.config.invocation_params.dir / Path(golden), ref or self.option("ref")
-        unknown = told.keys() - {option.name for option in PER_TEST}
+        unknown = given.keys() - {option.name for option in PER_TEST}
         if unknown:
             raise pytest.UsageError(f"lossless: {', '.join(sorted(unknown))}: there is no such argument.")
         golden = _golden_file(golden, path) if golden else None
         fixed = {"prompts": (str(path),), "ref": ref, "golden": golden}
         try:
-            settings = Settings.of(options.run_options(self.config) | told | fixed)
+            settings = Settings.of(options.run_options(self.config) | given | fixed)
         except LosslessError as error:
             raise pytest.UsageError(f"lossless: {error}") from None
         return Work(name_of(self.config, path), settings)
@@ -219,7 +218,7 @@ class Checks:
         return known
 
     def states(self) -> list[State]:
-        """What became of every check of this test run, in any of its processes."""
+        """The outcome of every check of this test run, in any of its processes."""
         return self.shared.all("check-", State)
 
     def clean(self) -> None:
@@ -249,7 +248,7 @@ class Checks:
         return State(work.name, attempt, str(display.path), complete=summary.complete, golden=golden)
 
     def _golden(self, settings: Settings, ids: tuple[str, ...]) -> Golden | None:
-        """What became of the golden, which is brought up to date first where that was asked for, once a test run."""
+        """The state of the golden, which is updated first where that was asked for, once per test run."""
         path = settings.golden
         if path is None:
             return None
@@ -289,7 +288,7 @@ def _enough(state: State, attempt: int) -> bool:
 
 
 def _golden_file(golden: Path, prompts: Path) -> Path:
-    """The golden of a prompt set: the file, or the one in the folder that is called as the set is."""
+    """The golden of a prompt set: the file, or the one in the folder that has the name of the set."""
     if (golden.suffix == SUFFIX or is_compressed(golden)) and not golden.is_dir():
         return golden
     plain = golden / f"{prompts.name.removesuffix(SUFFIX).removesuffix('.lossless')}{SUFFIX}"
@@ -310,7 +309,7 @@ def _read(work: Work, state: State) -> Checked:
 
 
 def _stale(settings: Settings, run: Run) -> dict[str, str]:
-    assert settings.golden is not None  # noqa: S101 - whoever asks has looked
+    assert settings.golden is not None  # noqa: S101 - callers check it first
     spec = run.servers.get("spec")
     with Run(settings.golden) as golden:
         fits = fit(

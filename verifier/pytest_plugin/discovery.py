@@ -1,4 +1,4 @@
-"""Which files are prompt sets: those called so, those asked for by option, and the sets that came with the tool."""
+"""Which files are prompt sets: by their name, by option, and the packaged sets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def add_arguments(config: pytest.Config, prompts: Sequence[str]) -> None:
     """Have pytest collect the sets of ``--lossless-prompts`` and of arguments such as ``lossless:seed8::p1``.
 
     Raises:
-        pytest.UsageError: for a set that is not there.
+        pytest.UsageError: for a set that does not exist.
     """
     arguments = []
     for argument in map(str, config.args):
@@ -47,14 +47,14 @@ def path_of(config: pytest.Config, name_or_path: str) -> Path:
 
 
 def name_of(config: pytest.Config, path: Path) -> str:
-    """A set as people call it: by its path from pytest's root, or by its name if it came with the tool."""
+    """The name of a set: its path from pytest's root, or its own name if it is a packaged one."""
     if is_shipped(path):
         return f"{SET}{path.stem}"
     return path.relative_to(config.rootpath).as_posix() if path.is_relative_to(config.rootpath) else str(path)
 
 
 def as_typed(config: pytest.Config, settings: Settings) -> Settings:
-    """Settings with paths as they would be typed where pytest was started, and shipped sets by name."""
+    """Settings with paths as they would be typed where pytest was started, and packaged sets by name."""
     start = config.invocation_params.dir
     return replace(
         settings,
@@ -66,5 +66,5 @@ def as_typed(config: pytest.Config, settings: Settings) -> Settings:
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether a file is a set that came with the tool."""
+    """Whether a file is a packaged set."""
     return path.suffix == ".jsonl" and path.parent in {folder.resolve() for folder in folders()}

@@ -1,4 +1,4 @@
-"""A failure as text: what differs, why, what that rests on, both answers around the split, and where to look closer.
+"""A failure as text: what differs, why, the evidence, both answers around the divergence point, and what to run next.
 
 Everything that a model, a server or a file said goes through `visible`.
 """
@@ -10,13 +10,14 @@ from collections.abc import Iterator
 
 from verifier.pytest_plugin.checks import Checked
 from verifier.records import Alignment, Comparison, Split, Statistics
+from verifier.reports.numbers import per_tokens
 from verifier.reports.reproduce import shell_line
 from verifier.reports.unseen import unseen
 from verifier.reports.untrusted import visible
 from verifier.store.commands import invocation
 
 BEFORE, AFTER = 48, 72
-"""Characters of text that are shown before and after the place where the answers part."""
+"""Characters of text that are shown before and after the divergence point."""
 MOST_SPLITS = 5
 
 
@@ -28,12 +29,12 @@ def in_short(comparison: Comparison) -> str:
 
 
 def story(checked: Checked, comparison: Comparison) -> str:
-    """Everything that a failed prompt has to tell, line by line."""
+    """Everything about a failed prompt, line by line."""
     return "\n".join([*what_differs(comparison), "", *closer(checked)])
 
 
 def what_differs(comparison: Comparison) -> Iterator[str]:
-    """Why a prompt is judged as it is, and what that rests on."""
+    """Why a prompt is judged as it is, and the evidence for it."""
     yield visible(comparison.reason)
     yield from map(visible, comparison.notes)
     yield f"decided by the rule {comparison.rule!r}"
@@ -44,7 +45,7 @@ def what_differs(comparison: Comparison) -> Iterator[str]:
             yield f"  {hidden}"
     if comparison.splits:
         yield ""
-        yield "what the reference thinks of the speculative tokens, in nats:"
+        yield "the speculative tokens, scored on the reference, in nats:"
         yield from (f"  {evidence(split)}" for split in comparison.splits[:MOST_SPLITS])
         if len(comparison.splits) > MOST_SPLITS:
             yield f"  and {len(comparison.splits) - MOST_SPLITS} more"
@@ -73,7 +74,7 @@ def around_split(alignment: Alignment) -> Iterator[str]:
 
 
 def evidence(split: Split) -> str:
-    """One split in one line."""
+    """One divergence point in one line."""
     least = "at least " if split.at_least else ""
     rank = f", rank {split.rank}" if split.rank is not None else ""
     tied = f", tied: {len(split.tied)} tokens" if split.tied else ""
@@ -81,13 +82,13 @@ def evidence(split: Split) -> str:
     if split.texts:
         said, best = f"{said!r}", f"{best!r}"
     return (
-        f"token {split.index}: {said} where it would pick {best}, gap {least}{split.gap:.2f}"
+        f"token {split.index}: {said} where the reference picks {best}, gap {least}{split.gap:.2f}"
         f"{rank}{tied} (from {split.source})"
     )
 
 
 def closer(checked: Checked) -> Iterator[str]:
-    """Commands to look closer with."""
+    """The report, and commands to look closer."""
     yield "look closer:"
     yield f"  {visible(os.path.relpath(checked.report))}"
     yield f"  {shell_line(invocation('report', {}, [os.path.relpath(checked.run)]))}"
@@ -95,7 +96,7 @@ def closer(checked: Checked) -> Iterator[str]:
 
 
 def statistics(checked: Checked) -> str:
-    """What a whole run says in numbers."""
+    """A whole run in numbers."""
     return "\n".join(_statistics(checked))
 
 
@@ -121,12 +122,11 @@ def _statistics(checked: Checked) -> Iterator[str]:
 
 def _rates(found: Statistics) -> Iterator[str]:
     """Rates in words; intervals are 95%."""
-    yield f"exact: a share of {found.exact_share:.2f} ({found.exact_low:.2f} to {found.exact_high:.2f})"
+    yield f"exact: {found.exact_share:.0%} of answers ({found.exact_low:.0%} to {found.exact_high:.0%})"
     if found.hazard is not None:
-        low, high = found.hazard_low or 0.0, found.hazard_high or 1.0
-        own = f"; the reference's own is {found.ref_hazard:.2g}" if found.ref_hazard is not None else ""
-        over = f"over {found.exposed_tokens} tokens"
-        yield f"divergences a token: {found.hazard:.2g} ({low:.2g} to {high:.2g}) {over}{own}"
+        low, high = per_tokens(found.hazard_low or 0.0), per_tokens(found.hazard_high or 1.0)
+        own = f"; the reference against itself: {per_tokens(found.ref_hazard)}" if found.ref_hazard is not None else ""
+        yield f"{per_tokens(found.hazard)} ({low} to {high}) over {found.exposed_tokens:,} tokens{own}"
     if found.p_value is not None:
         where = f", significant in: {visible(', '.join(found.excess))}" if found.excess else ""
         test = f"p = {found.p_value:.2g} (McNemar, one-sided)"
@@ -135,7 +135,7 @@ def _rates(found: Statistics) -> Iterator[str]:
         if floor.ref_differs or floor.spec_differs:
             yield (
                 f"  {visible(category)}: {floor.spec_differs} of {floor.prompts} differ, "
-                f"{floor.ref_differs} where the reference was asked again"
+                f"{floor.ref_differs} of the reference's own repetitions"
             )
     if found.smallest_answer_rate is not None:
         yield f"this run would have shown a difference in {found.smallest_answer_rate:.0%} of answers or more"

@@ -18,7 +18,7 @@ from verifier.reports.results import Results
 from verifier.reports.untrusted import visible
 from verifier.runner.settings import DEFAULT_PROMPTS
 
-MOST_TOLD = 3
+MOST_SHOWN = 3
 """Answers that a failed assertion shows."""
 
 
@@ -58,7 +58,7 @@ class Result:
         return self._checked.report
 
     def assert_lossless(self) -> None:
-        """No answer differs by speculation's fault, differences are explained, and drafting is proven.
+        """No answer differs because of speculation, differences are explained, and drafting is proven.
 
         The policy of the options holds as well: under ``strict``, no answer differs at all.
 
@@ -68,7 +68,7 @@ class Result:
         """
         __tracebackhide__ = True
         if self.verdict not in {"LOSSLESS", "NEAR-LOSSLESS"}:
-            raise AssertionError(self._told({"none"}))
+            raise AssertionError(self._described({"none"}))
         self._assert_policy()
 
     def assert_exact(self) -> None:
@@ -79,7 +79,7 @@ class Result:
         """
         __tracebackhide__ = True
         if self.verdict != "LOSSLESS":
-            raise AssertionError(self._told(set()))
+            raise AssertionError(self._described(set()))
         self._assert_policy()
 
     def _assert_policy(self) -> None:
@@ -89,15 +89,15 @@ class Result:
             raise AssertionError(
                 f"The policy {visible(self.summary.policy)!r} does not let this run pass: `lossless check` exits with "
                 f"{self.summary.exit_code}. --lossless-allow excuses a class, cause or fault, or `inconclusive`.\n"
-                f"{self._told(set())}"
+                f"{self._described(set())}"
             )
 
     def assert_rate(self, *, at_least: float, confidence: float = 0.95) -> None:
         """With this confidence, at least this share of answers is the same.
 
         The one-sided Clopper–Pearson limit of the share of exact answers must not be lower. It takes 29 prompts, all of
-        them exact, to show 0.9 with a confidence of 0.95. A rate excuses nothing: the policy of the options must let
-        the run pass as well.
+        them exact, to show 0.9 with a confidence of 0.95. A rate excuses nothing: the run must pass the policy of the
+        options as well.
 
         Args:
             at_least: a share in (0, 1).
@@ -120,11 +120,11 @@ class Result:
         few = f"\n{total} prompts cannot show that: it takes {needed}, all of them exact." if total < needed else ""
         raise AssertionError(
             f"{exact} of {total} answers are exact; with a confidence of {confidence:g} that is a share of at least "
-            f"{low:.3f}, not {at_least:g}.{few}\n{self._told(set())}"
+            f"{low:.3f}, not {at_least:g}.{few}\n{self._described(set())}"
         )
 
     def unnoticed(self) -> str | None:
-        """What to say of a check whose result no test looked at, if it is not one that passes."""
+        """What to report about a check that does not pass and whose result no test looked at."""
         if Results(self._summary).of_run() == "passed":
             return None
         name, verdict = visible(self._checked.work.name), self._summary.verdict
@@ -133,15 +133,15 @@ class Result:
             f"{visible(self._summary.sentence)}"
         )
 
-    def _told(self, fine: set[str]) -> str:
+    def _described(self, fine: set[str]) -> str:
         """The verdict and the first answers whose fault is not in ``fine``."""
         differing = [c for c in self.comparisons if c.cls != "exact" and c.fault not in fine]
         lines = [f"{self.verdict}: {visible(self.summary.sentence)}"]
-        for comparison in differing[:MOST_TOLD]:
+        for comparison in differing[:MOST_SHOWN]:
             lines += ["", f"{visible(comparison.prompt_id)}: {failures.in_short(comparison)}"]
             lines += (f"  {line}" for line in failures.what_differs(comparison))
-        if len(differing) > MOST_TOLD:
-            lines += ["", f"and {len(differing) - MOST_TOLD} more"]
+        if len(differing) > MOST_SHOWN:
+            lines += ["", f"and {len(differing) - MOST_SHOWN} more"]
         return "\n".join([*lines, "", failures.statistics(self._checked)])
 
 
@@ -153,7 +153,7 @@ class Lossless:
         self._results: list[Result] = []
 
     def close(self) -> None:
-        """At the end of the test run: a check that was made and never looked at must not go unnoticed if it is red.
+        """At the end of the test run: fail if a check does not pass and no test looked at its result.
 
         Raises:
             pytest.fail.Exception: naming the checks whose exit code is not 0.
@@ -182,7 +182,7 @@ class Lossless:
 
         Raises:
             LosslessError: when a server did not answer or nothing could be compared. Call it in a fixture of your own
-                to have that reported as an error and not as a failure of the test.
+                to have that reported as an error instead of a failure of the test.
             pytest.fail.Exception: when no speculative server is given; a skip or xfail where
                 ``--lossless-inconclusive`` asks for that.
         """

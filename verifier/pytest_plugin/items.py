@@ -21,7 +21,7 @@ SUITE = "suite"
 
 
 def prompt_file(path: Path, parent: pytest.Collector) -> PromptFile | None:
-    """The collector of a file, or ``None`` where it is no prompt set."""
+    """The collector of a file, or ``None`` where it is not a prompt set."""
     shipped = is_shipped(path)
     if not path.name.endswith(SUFFIX) and path not in parent.config.stash.get(ASKED, ()) and not shipped:
         return None
@@ -81,7 +81,7 @@ class CheckItem(pytest.Item):
         judging.conclude(checks_of(self.config), self, self._outcome)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        # The file as the node id calls it: a set that came with the tool is not told by where it is installed.
+        # The file as in the node id: the install location of a packaged set says nothing.
         set_name = self.nodeid.partition("::")[0]
         return self.config.rootpath / set_name, self.line, self.name
 

@@ -132,7 +132,7 @@ BY_NAME = {option.name: option for option in OPTIONS}
 
 
 def add_to(parser: pytest.Parser) -> None:
-    """Declare every option on the command line and, but for actions, in the ini file."""
+    """Declare every option on the command line and, except for actions, in the ini file."""
     group = parser.getgroup("lossless", "lossless: does speculative decoding change the answers?")
     for option in OPTIONS:
         _add_argument(group, option)
@@ -273,4 +273,4 @@ def check(config: pytest.Config) -> None:
     if values["update"] and values["update-new"]:
         raise pytest.UsageError("Give --lossless-update or --lossless-update-new, not both.")
     if values["golden"] is None:
-        raise pytest.UsageError(f"{what} writes goldens; say which by --lossless-golden PATH.")
+        raise pytest.UsageError(f"{what} writes goldens; name them with --lossless-golden PATH.")

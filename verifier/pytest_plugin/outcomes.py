@@ -1,4 +1,4 @@
-"""What a verdict makes of a test: passed, passed with a note, xfailed, failed, skipped, or an error of its setup.
+"""What a verdict means for a test: passed, passed with a note, xfailed, failed, skipped, or an error of its setup.
 
 Pass or fail is decided by `Results`, as in every report and as for the exit code of ``lossless check``. This module
 only expresses it in pytest's terms.
@@ -29,15 +29,15 @@ KINDS: dict[Result, Kind] = {
 
 ON_REQUEST = "To let such tests pass, set --lossless-inconclusive=skip (or xfail)."
 SETTLE = (
-    "This shows nothing either way, so it is not a pass. `lossless rescore RUN --ref ADDRESS` asks the reference for "
-    "missing evidence; servers that report token ids and logprobs, and prompts on which drafts are accepted and "
-    f"rejected, give more of it. {ON_REQUEST}"
+    "This is inconclusive, so it does not pass. `lossless rescore RUN --ref ADDRESS` asks the reference for missing "
+    "evidence. Servers that report token ids and logprobs, and prompts on which drafts are both accepted and rejected, "
+    f"give more of it. {ON_REQUEST}"
 )
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A kind, a line that says it in short, and for failures the whole story."""
+    """A kind, a one-line summary, and for failures the details."""
 
     kind: Kind
     line: str = ""
@@ -61,7 +61,7 @@ def nothing_to_ask(work: Work) -> Outcome | None:
 
 
 def of_state(checked: Checked) -> Outcome | None:
-    """Where there is no result at all."""
+    """The outcome where there is no result at all; ``None`` where there is one."""
     state = checked.state
     if state.missing:
         return Outcome("failed", visible(state.trouble), visible(state.advice))
@@ -78,7 +78,7 @@ def of_prompt(checks: Checks, checked: Checked, prompt_id: str, policy: Policy) 
     """The outcome of one prompt.
 
     Where no test of the whole set was selected, a prompt that would pass also stands for what holds of the run as a
-    whole: a single prompt is no proof while drafting is unproven.
+    whole: a single prompt proves nothing while drafting is unproven.
     """
     nothing = of_state(checked)
     if nothing is not None:
@@ -113,7 +113,7 @@ def of_comparison(checked: Checked, comparison: Comparison, policy: Policy) -> O
         return Outcome("error", visible(checked.summary.sentence) if checked.summary and invalid else line)
     if kind == "tolerated":
         return Outcome("passed") if comparison.cls == "exact" else Outcome("tolerated", line)
-    return _told(kind, line, failures.story(checked, comparison))
+    return _unsettled(kind, line, failures.story(checked, comparison))
 
 
 def of_suite(checked: Checked) -> Outcome:
@@ -143,21 +143,21 @@ def _of_run(checked: Checked, summary: Summary, result: Result) -> Outcome:
     line = f"{summary.verdict}: {visible(summary.sentence)}"
     if kind == "tolerated":
         return Outcome("passed" if summary.verdict == "LOSSLESS" else "tolerated", line)
-    return _told(kind, line, failures.statistics(checked))
+    return _unsettled(kind, line, failures.statistics(checked))
 
 
-def _told(kind: Kind, line: str, story: str) -> Outcome:
+def _unsettled(kind: Kind, line: str, story: str) -> Outcome:
     return Outcome(kind, line, f"{story}\n{SETTLE}" if kind == "inconclusive" else story)
 
 
 def raise_if_error(outcome: Outcome) -> None:
-    """To be called while a test is set up: what is wrong with servers or options is no failure of the test."""
+    """Call while a test is set up: a problem with servers or options is not a failure of the test."""
     if outcome.kind == "error":
         pytest.fail(_text(outcome), pytrace=False)
 
 
 def conclude(checks: Checks, item: pytest.Item, outcome: Outcome) -> None:
-    """To be called while a test runs: end it as the outcome says, or note on it what was let pass.
+    """Call while a test runs: end it as the outcome says, or note on it what the policy allowed.
 
     Raises:
         pytest.fail.Exception, pytest.skip.Exception, pytest.xfail.Exception: as pytest's own functions do.
@@ -175,7 +175,7 @@ def conclude(checks: Checks, item: pytest.Item, outcome: Outcome) -> None:
 
 
 def leave_open(checks: Checks, outcome: Outcome) -> NoReturn:
-    """End a test that shows nothing, as ``--lossless-inconclusive`` says.
+    """End an inconclusive test, as ``--lossless-inconclusive`` says.
 
     Raises:
         pytest.fail.Exception, pytest.skip.Exception, pytest.xfail.Exception: as pytest's own functions do.

@@ -1,7 +1,7 @@
-"""One folder for all processes of a test run: each piece of work is done once, the others read what came of it.
+"""One folder for all processes of a test run: each piece of work is done once, the others read the result.
 
 The worker that needs a piece first holds its lock while it works; the others wait for the lock and find the result. The
-kernel gives the lock up when a worker dies, so that the next one can go on.
+kernel releases the lock when a worker dies, so that the next one can continue.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Goldens as snapshot plugins have them: missing ones fail, they are written when asked for, unused ones are told."""
+"""Goldens as snapshot plugins handle them: missing ones fail, writing is on request, unused ones are reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEW = "--lossless-update-new"
 
 
 class Golden(msgspec.Struct, frozen=True):
-    """What became of a golden file. ``missing`` says that it is not there; the others are prompt ids."""
+    """The state of a golden file. ``missing`` says that it does not exist; the others are prompt ids."""
 
     path: str
     recorded: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ def look(path: Path, settings: Settings) -> Golden:
     """A golden as it is. Raises `LosslessError` when it cannot be read."""
     if not path.is_file():
         advice = f"Record it: pytest {NEW} --lossless-ref ADDRESS."
-        return Golden(str(path), missing=f"There is no golden {path}.", advice=advice)
+        return Golden(str(path), missing=f"The golden {path} does not exist.", advice=advice)
     with Run(path) as golden:
         return Golden(str(path), unused=tuple(fit(golden, Selection(settings.prompts), None).unused))
 
@@ -48,7 +48,7 @@ def look(path: Path, settings: Settings) -> Golden:
 def record(path: Path, settings: Settings, ids: tuple[str, ...], update: Update, display: Display) -> Golden:
     """Record what ``update`` asks for: all prompts (or, of a selection, those in ``ids``), or only what is missing.
 
-    Answers that are kept are copied, so a golden is replaced whole or not at all, and holds its whole set afterwards.
+    Kept answers are copied, so a golden is replaced whole or not at all, and contains its whole set afterwards.
     When the whole set is recorded again, answers that no prompt asks for are dropped.
 
     Raises:
@@ -56,7 +56,7 @@ def record(path: Path, settings: Settings, ids: tuple[str, ...], update: Update,
     """
     if not settings.ref:
         raise LosslessError(
-            "There is no reference to record the golden from.", "Give its address by --lossless-ref ADDRESS."
+            "There is no reference to record the golden from.", "Give its address with --lossless-ref ADDRESS."
         )
     selection = Selection(settings.prompts)
     unused: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The section at the end: what each check found, where its report is, what became of goldens."""
+"""The section at the end: what each check found, where its report is, and the state of goldens."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(checks: Checks, reporter: pytest.TerminalReporter) -> None:
 
 
 def _nothing_shown(reporter: pytest.TerminalReporter, choice: str) -> str | None:
-    """One line where tests that show nothing were let pass, as the exit status then does not say so."""
+    """One line where inconclusive tests were allowed to pass, since the exit status does not say so."""
     reports = {
         report.nodeid: report
         for reports in reporter.stats.values()
@@ -77,7 +77,7 @@ def unused_files(checks: Checks, states: list[State]) -> list[Path]:
     return [path for path in sorted(folder.glob("*.jsonl")) if path not in used]
 
 
-def _lines(state: State, tell_unused: bool) -> Iterator[tuple[str, str | None]]:
+def _lines(state: State, list_unused: bool) -> Iterator[tuple[str, str | None]]:
     if state.run is None:
         yield f"{visible(state.name)}: nothing was compared: {visible(state.trouble)}", "yellow"
     else:
@@ -88,14 +88,14 @@ def _lines(state: State, tell_unused: bool) -> Iterator[tuple[str, str | None]]:
                 yield f"{visible(state.name)}: {counts}: {summary.verdict}", COLORS[summary.verdict]
                 yield f"  {visible(summary.sentence)}", None
             yield from ((f"  {line}", None) for line in _notes(run))
-            told = summary.sentence if summary else ""
+            sentence = summary.sentence if summary else ""
             for finding in run.findings:
-                if finding.severity != "note" and finding.message != told:
+                if finding.severity != "note" and finding.message != sentence:
                     yield f"  {finding.severity}: {visible(finding.message)}", "yellow"
         yield f"  run: {_here(Path(state.run))}", None
         yield f"  report: {_here(Path(state.run).with_name(REPORT_FILE))}", None
     if state.golden is not None:
-        yield from _golden(state, tell_unused)
+        yield from _golden(state, list_unused)
 
 
 def _notes(run: Run) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _notes(run: Run) -> Iterator[str]:
         yield f"and {len(differing) - MOST_NOTES} more that differ"
 
 
-def _golden(state: State, tell_unused: bool) -> Iterator[tuple[str, str | None]]:
+def _golden(state: State, list_unused: bool) -> Iterator[tuple[str, str | None]]:
     golden = state.golden
     if golden is None:
         return
@@ -115,8 +115,8 @@ def _golden(state: State, tell_unused: bool) -> Iterator[tuple[str, str | None]]
     if golden.recorded:
         yield f"  golden {path}: {len(golden.recorded)} recorded", None
     if golden.dropped:
-        yield f"  golden {path}: {len(golden.dropped)} dropped that no prompt asks for: {_names(golden.dropped)}", None
-    if golden.unused and tell_unused:
+        yield f"  golden {path}: {len(golden.dropped)} dropped that no prompt uses: {_names(golden.dropped)}", None
+    if golden.unused and list_unused:
         yield (
             f"  golden {path}: {len(golden.unused)} unused: {_names(golden.unused)} (--lossless-update drops them)",
             "yellow",

@@ -26,7 +26,7 @@ class Row(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What became of one method. ``sentence`` explains its verdict; ``failure`` says why it has none."""
+    """The outcome of one method. ``sentence`` explains its verdict; ``failure`` says why it has none."""
 
     method: str
     exit_code: int

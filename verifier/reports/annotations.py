@@ -17,7 +17,7 @@ MOST = 10
 _LONGEST = 500
 
 _DOUBTFUL = frozenset({"LOSSY", "INVALID", "INCONCLUSIVE"})
-"""Verdicts that deserve a warning even where the policy lets them pass."""
+"""Verdicts that deserve a warning even where the policy allows them."""
 
 
 def github_annotations(run: Run) -> list[str]:
@@ -42,7 +42,7 @@ def _lines(run: Run, top: data.Overview) -> Iterator[str]:
             level = "error" if finding.severity == "invalid" and invalid_fails else "warning"
             yield _line(level, f"lossless: {finding.name}", finding.message)
     for report in data.prompts(run):
-        # In a run that is INVALID, answers that are the same have nothing to say.
+        # In an INVALID run, identical answers are not worth an annotation.
         if report.result in RED and (report.differs or report.result == "failed"):
             yield _line("error", report.id, in_words(report))
     for report in data.prompts(run, data.DIFFERING):

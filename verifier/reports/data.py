@@ -50,7 +50,7 @@ FORMAT: Literal[1] = 1
 """Version of `Report`. It grows when a reader of the previous version would misread a file."""
 
 OUTCOMES: tuple[Outcome, ...] = ("error", "diverged", "near-lossless", "open", "recorded", "exact")
-"""In the order of a reader's interest."""
+"""Most interesting first."""
 
 _GROUPS: tuple[tuple[Outcome, ...], ...] = (
     ("error",),
@@ -61,14 +61,14 @@ _GROUPS: tuple[tuple[Outcome, ...], ...] = (
 )
 
 DIFFERING: frozenset[Outcome] = frozenset({"error", "diverged", "near-lossless"})
-"""What a report shows open."""
+"""What a report shows expanded."""
 
 VERDICTS: dict[SuiteVerdict, str] = {
     "INVALID": "The two servers cannot be compared.",
-    "LOSSY": "Speculation changed answers that it must not change.",
-    "INCONCLUSIVE": "The evidence does not settle it.",
-    "NEAR-LOSSLESS": "Answers differ, and only where two tokens were as good as equal.",
-    "LOSSLESS": "Every answer is the same.",
+    "LOSSY": "Speculation changed outputs that it must not change.",
+    "INCONCLUSIVE": "The evidence is inconclusive.",
+    "NEAR-LOSSLESS": "Outputs differ only at near-ties.",
+    "LOSSLESS": "All outputs are identical.",
 }
 
 
@@ -79,9 +79,9 @@ class Fact(Struct, frozen=True):
     ref: str | None
     spec: str | None
     differs: bool = False
-    """Both are known and not alike, and they should be."""
+    """Both are known and differ, and they should not."""
     meant: bool = False
-    """They are not alike because that is what is compared."""
+    """They differ as expected, because that is what is compared."""
 
 
 class Server(Struct, frozen=True):
@@ -102,9 +102,9 @@ class Overview(Struct, frozen=True):
     prompt_set_digest: str
     options: dict[str, Any]
     command: str
-    """What makes this file again, a line for each command; empty where it is not known."""
+    """The commands that repeat this run, one per line; empty where they are unknown."""
     command_note: str
-    """What has to be known before it is run."""
+    """What to do before they are run."""
     prompts: int
     servers: tuple[Server, ...]
     facts: tuple[Fact, ...]
@@ -121,9 +121,9 @@ class Overview(Struct, frozen=True):
     findings: tuple[Finding, ...]
     measures: Measures
     details: dict[str, str | int | float | None]
-    """What the stored summary says beyond the other fields here, by its name in words."""
+    """Further fields of the stored summary, by their names in words."""
     result: Result = "skipped"
-    """What becomes of the run as a whole: ``passed`` exactly when its exit code is 0."""
+    """The result of the run as a whole: ``passed`` exactly when its exit code is 0."""
 
 
 class AnswerReport(Struct, frozen=True):
@@ -174,11 +174,11 @@ class PromptReport(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     scored: Scored = "none"
     result: Result = "skipped"
-    """What the run's policy makes of it."""
+    """Its result under the run's policy."""
 
     @property
     def differs(self) -> bool:
-        """Whether a report shows it open."""
+        """Whether a report shows it expanded."""
         return self.outcome in DIFFERING
 
     @property
@@ -192,7 +192,7 @@ class PromptReport(Struct, frozen=True):
 
     @property
     def largest_gap(self) -> float | None:
-        """Nats, of all splits."""
+        """Nats, over all divergence points."""
         return max((split.gap for split in self.splits), default=None)
 
     @property
@@ -276,7 +276,7 @@ def prompts(run: Run, outcomes: frozenset[Outcome] | None = None) -> Iterator[Pr
 
 
 def is_explained(split: Split) -> bool:
-    """Whether arithmetic alone can explain the split: its gap is known and within the tolerance."""
+    """Whether rounding alone can explain a divergence point: its gap is known and within the tolerance."""
     return split.gap <= split.tolerance and not split.at_least
 
 
@@ -299,7 +299,7 @@ def raw_records(run: Run, prompt_id: str) -> list[Record]:
 
 
 def token_names(report: PromptReport, pieces: Mapping[int, str]) -> dict[int, str]:
-    """Texts of the tokens at the splits: from ``pieces``, or from spans that are one token long."""
+    """Texts of the tokens at the divergence points: from ``pieces``, or from spans that are one token long."""
     names: dict[int, str] = {}
     for span in report.alignment.spans if report.alignment and report.alignment.unit == "token" else ():
         sides = (
@@ -438,7 +438,7 @@ def _tool_name(tool: dict[str, Any]) -> str:
 
 def _without_verdict(run: Run) -> str:
     if run.header.kind == "golden":
-        return "A golden: answers of the reference, recorded to be compared against."
+        return "A golden: answers of the reference, recorded for comparison."
     return "This run has no verdict yet: it was stopped before its end."
 
 

@@ -1,4 +1,4 @@
-"""What the summary of a run says beside its verdict, in words and one line each."""
+"""What the summary of a run says besides its verdict, one line each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from verifier.records import Statistics, Summary
+from verifier.reports.numbers import per_tokens
 
 Value: TypeAlias = "str | int | float | None"
 Details: TypeAlias = dict[str, Value]
@@ -15,7 +16,7 @@ SHOWN = frozenset(
     ("type", "verdict", "complete", "sentence", "counts", "causes", "faults", "exit_code", "ref_repeats", "statistics",
      "fail_on", "allow", "beyond_prompts")
 )  # fmt: skip
-"""Fields that a report shows by themselves, or in other words: the policy by its label, for one."""
+"""Fields that a report shows elsewhere or in another form, such as the policy by its label."""
 
 DETAIL_NAMES = {
     "acceptance_length": "acceptance length, tokens per decode step",
@@ -25,38 +26,37 @@ DETAIL_NAMES = {
     "ref_speed": "reference, decode tokens per second",
     "spec_speed": "speculative, decode tokens per second",
 }
-"""How fields of the summary are called; others go by their own name."""
+"""Names of fields of the summary; others keep their own."""
 
 
 def details(summary: Summary) -> Details:
-    """The fields of a summary that a report does not show apart. What later versions add comes by itself."""
-    told = {
+    """The fields of a summary that a report does not show elsewhere. Fields of later versions are included."""
+    found = {
         DETAIL_NAMES.get(name, words(name)): _flat(value)
         for name, value in msgspec.to_builtins(summary).items()
         if name not in SHOWN
     }
-    return told | (_rates(summary.statistics) if summary.statistics else {})
+    return found | (_rates(summary.statistics) if summary.statistics else {})
 
 
 def _rates(statistics: Statistics) -> Details:
-    """What the rates of a run say, in words; the exact share and the hazard are shown apart."""
-    told: Details = {}
+    """The rates of a run in words; the exact share and the hazard are shown elsewhere."""
+    found: Details = {}
     if statistics.p_value is not None:
         where = f"significant: {', '.join(statistics.excess)}" if statistics.excess else "not significant"
-        told["more differences than the reference has with itself"] = f"p = {statistics.p_value:.3g}, {where}"
+        found["more differences than the reference has with itself"] = f"p = {statistics.p_value:.3g}, {where}"
     noisy = [
         f"{name} {floor.ref_differs} of {floor.prompts}"
         for name, floor in statistics.noise_floor.items()
         if floor.ref_differs
     ]
     if statistics.noise_floor:
-        shape = ", also at another batch shape" if statistics.noise_at_other_shape else ""
-        told[f"the reference differs from itself{shape}"] = "; ".join(noisy) or "nowhere"
+        size = ", also at another batch size" if statistics.noise_at_other_shape else ""
+        found[f"the reference differs from itself{size}"] = "; ".join(noisy) or "nowhere"
     if statistics.smallest_answer_rate is not None:
-        told["smallest effect this run would have shown"] = f"{statistics.smallest_answer_rate:.1%} of answers" + (
-            f", {statistics.smallest_token_rate:.2g} per token" if statistics.smallest_token_rate else ""
-        )
-    return told
+        per = f", or {per_tokens(statistics.smallest_token_rate)}" if statistics.smallest_token_rate else ""
+        found["smallest effect this run would have shown"] = f"{statistics.smallest_answer_rate:.1%} of answers{per}"
+    return found
 
 
 def _flat(value: object) -> Value:

@@ -1,4 +1,4 @@
-"""The few shapes that the pictures are made of: axes, bars, points, as escaped SVG without style of its own."""
+"""The few shapes that charts are made of: axes, bars, points, as escaped SVG without style of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEFT, RIGHT, TOP, BOTTOM = 44, 12, 18, 34
 
 
 def svg(height: float, label: str, parts: Iterable[Markup]) -> Markup:
-    """A picture with the sentence that a screen reader says instead of it."""
+    """A chart with the sentence that a screen reader reads instead of it."""
     return Markup('<svg role="img" aria-label="{}" viewBox="0 0 {} {:.0f}">{}</svg>').format(
         label, WIDTH, height, Markup("").join(parts)
     )

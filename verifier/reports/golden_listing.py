@@ -66,8 +66,8 @@ def print_answers(path: Path, ids: Sequence[str], *, as_json: bool) -> None:
             if as_json:
                 _print_json(msgspec.to_builtins(answer))
             else:
-                told = [answer.text] if answer.text or not answer.tool_calls else []
-                for part in (*told, *(call.spelled for call in answer.tool_calls)):
+                texts = [answer.text] if answer.text or not answer.tool_calls else []
+                for part in (*texts, *(call.spelled for call in answer.tool_calls)):
                     console().print(Text(visible(part, newlines=True)), soft_wrap=True)
 
 
@@ -80,26 +80,26 @@ def print_difference(found: Difference, *, as_json: bool) -> None:
     lines += [f"option: {change}" for change in found.options]
     lines += [f"added: {one}" for one in found.added]
     lines += [f"removed: {one}" for one in found.removed]
-    lines += [f"asked otherwise: {one}" for one in found.asked]
+    lines += [f"changed prompt: {one}" for one in found.asked]
     for prompt_id, token in found.answered:
-        lines.append(f"answered otherwise: {prompt_id}{'' if token is None else f', from token {token} on'}")
+        lines.append(f"changed answer: {prompt_id}{'' if token is None else f', from token {token} on'}")
     lines.append(f"{found.same} answers are the same.")
     for line in lines:
         console().print(Text(visible(line)), soft_wrap=True)
 
 
 def print_pruned(ids: Sequence[str], *, dry_run: bool) -> None:
-    """What was taken out."""
+    """What was removed."""
     for prompt_id in ids:
         console().print(Text(f"{'would remove' if dry_run else 'removed'}: {visible(prompt_id)}"), soft_wrap=True)
     if not ids:
-        console().print(Text("Nothing to take out."))
+        console().print(Text("Nothing to remove."))
 
 
 def print_migrated(path: Path, was: int | None) -> None:
-    """What became of one file."""
-    told = f"has format {SCHEMA_VERSION} already" if was is None else f"format {was}, now {SCHEMA_VERSION}"
-    console().print(Text(f"{path}: {told}"), soft_wrap=True)
+    """The result of converting one file."""
+    state = f"already has format {SCHEMA_VERSION}" if was is None else f"format {was}, now {SCHEMA_VERSION}"
+    console().print(Text(f"{path}: {state}"), soft_wrap=True)
 
 
 def _plain(shown: Any) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def environment() -> Environment:
 
 
 def _shown(value: object) -> object:
-    """Every value on its way into a page: unknown ones in words, text with nothing in it that acts or hides."""
+    """Every value on its way into a page: unknown ones in words, text made visible and harmless."""
     if value is None:
         return "not known"
     return value if isinstance(value, (int, float, Markup)) else visible(str(value), newlines=True)

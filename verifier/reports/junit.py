@@ -27,10 +27,12 @@ must not be skipped."""
 def write_junit(run: Run, path: Path) -> None:
     """Write ``run`` to ``path``: a suite with a test for each prompt, and one with a test for the run as a whole.
 
-    There is a failure or an error in it exactly when the check's exit code was not 0. What becomes of a test is decided
-    by the run's policy: it passes, fails (an answer that shows nothing fails as inconclusive), is an error where a
-    server gave no answer or the servers cannot be compared, or is skipped where nothing was compared. Class, cause,
-    fault and gap are properties. Raises `DiskError`.
+    It holds a failure or an error exactly when the check's exit code was not 0. The run's policy decides the result of
+    a test: it passes, fails (an open verdict fails as inconclusive), is an error where a server gave no answer or the
+    servers cannot be compared, or is skipped where nothing was compared. Class, cause, fault and gap are properties.
+
+    Raises:
+        DiskError: when the file cannot be written.
     """
     top = data.overview(run)
     prompts = Counter(_ELEMENTS.get(report.result, "") for report in data.prompts(run))
@@ -67,8 +69,8 @@ def _totals(elements: Counter[str]) -> dict[str, str]:
 def _whole(xml: XMLGenerator, top: data.Overview) -> None:
     """The run as one more test: what makes it fail may be of no single prompt, such as unproven drafting."""
     with _element(xml, "testcase", {"classname": top.prompt_set, "name": SUITE, "time": "0.000"}):
-        told = {"verdict": top.verdict, "exit_code": top.exit_code, "policy": top.details.get("policy")}
-        known = {name: str(value) for name, value in told.items() if value is not None}
+        values = {"verdict": top.verdict, "exit_code": top.exit_code, "policy": top.details.get("policy")}
+        known = {name: str(value) for name, value in values.items() if value is not None}
         if known:
             _properties(xml, known)
         message = f"{top.verdict}: {top.sentence or top.headline}" if top.verdict else top.headline
@@ -79,7 +81,7 @@ def _case(xml: XMLGenerator, report: data.PromptReport) -> None:
     seconds = report.spec.seconds if report.spec and report.spec.seconds is not None else 0.0
     attributes = {"classname": report.category or "uncategorized", "name": report.id, "time": f"{seconds:.3f}"}
     with _element(xml, "testcase", attributes):
-        told = {
+        values = {
             "class": report.outcome,
             "cause": report.cause,
             "fault": report.fault,
@@ -87,14 +89,14 @@ def _case(xml: XMLGenerator, report: data.PromptReport) -> None:
             "gap": report.largest_gap,
             "acceptance_length": report.acceptance_length,
         }
-        _properties(xml, {name: str(value) for name, value in told.items() if value is not None})
+        _properties(xml, {name: str(value) for name, value in values.items() if value is not None})
         failures = [f"{failure.arm}: {failure.kind}: {failure.message}" for failure in report.failures]
         message = "; ".join(failures) if report.result == "error" and failures else in_words(report)
         _result(xml, report.result, message, str(report.cause or report.outcome), first_difference(report) or "")
 
 
 def _result(xml: XMLGenerator, result: Result, message: str, kind: str, text: str = "") -> None:
-    """The element that says what became of a test, or nothing for one that passed."""
+    """The element with the result of a test, or nothing for one that passed."""
     name = _ELEMENTS.get(result)
     if name is None:
         return
@@ -105,9 +107,9 @@ def _result(xml: XMLGenerator, result: Result, message: str, kind: str, text: st
         xml.characters(visible(text, newlines=True))
 
 
-def _properties(xml: XMLGenerator, told: dict[str, str]) -> None:
+def _properties(xml: XMLGenerator, values: dict[str, str]) -> None:
     with _element(xml, "properties", {}):
-        for name, value in told.items():
+        for name, value in values.items():
             with _element(xml, "property", {"name": name, "value": value}):
                 pass
 

@@ -79,7 +79,7 @@ def _head(top: data.Overview) -> str:
 
 
 def _again(top: data.Overview) -> Iterator[str]:
-    """How the run is made again: whole or not at all, since a part of a command does something else."""
+    """How to repeat the run: whole or not at all, since part of a command does something else."""
     note = escape(top.command_note)
     if len(top.command) > _LONGEST_COMMAND:
         yield f"Run it again: the command is too long for this summary; the other reports have it. {note}".rstrip()
@@ -105,7 +105,7 @@ def _prompt(report: data.PromptReport) -> str:
 
 
 def _tables(top: data.Overview) -> Iterator[str]:
-    """The numbers behind the pictures, folded."""
+    """The numbers behind the charts, folded."""
     for picture in pictures(top.measures):
         rows = ([_cell(cell) for cell in row] for row in picture.rows)
         body = "\n".join([escape(picture.sentence), "", *_table(picture.columns, rows)])
@@ -153,8 +153,8 @@ def fenced(text: str, language: str = "") -> str:
     return f"{ticks}{language}\n{text}\n{ticks}"
 
 
-def _code(told: str | None) -> str:
-    return "not known" if told is None else code(told)
+def _code(value: str | None) -> str:
+    return "not known" if value is None else code(value)
 
 
 def _cell(cell: Cell) -> str:

@@ -44,9 +44,9 @@ def print_matrix(matrix: Matrix, *, as_json: bool, quiet: bool, by_category: boo
         out.print(Text())
         out.print(table)
     for outcome in matrix.outcomes:
-        told = visible(outcome.failure, newlines=True) if outcome.failure else f"{outcome.verdict}, {outcome.report}"
+        result = visible(outcome.failure, newlines=True) if outcome.failure else f"{outcome.verdict}, {outcome.report}"
         style = "" if outcome.verdict is None else STYLES.get(outcome.verdict, "")
-        out.print(Text(f"{visible(outcome.method)}: "), Text(told, style=style), sep="", soft_wrap=True)
+        out.print(Text(f"{visible(outcome.method)}: "), Text(result, style=style), sep="", soft_wrap=True)
 
 
 def write_markdown(matrix: Matrix) -> Path:

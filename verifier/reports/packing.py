@@ -23,7 +23,11 @@ class Packer:
         self._size = 0
 
     def add(self, entry: dict[str, Any]) -> str | None:
-        """Take one entry; the base64 of a pack when one is full. Raises `msgspec.MsgspecError` for what is no JSON."""
+        """Take one entry; returns the base64 of a pack once one is full.
+
+        Raises:
+            msgspec.MsgspecError: for what JSON cannot hold.
+        """
         encoded = msgspec.json.encode(entry)
         self._entries.append(encoded)
         self._size += len(encoded)

@@ -1,4 +1,4 @@
-"""The pictures of a report, each with a sentence and its numbers as a table, drawn from `Measures`."""
+"""The charts of a report, each with a sentence and its numbers as a table, drawn from `Measures`."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from verifier.reports.drawing import (
     svg,
     text,
 )
+from verifier.reports.numbers import per_tokens
 from verifier.reports.untrusted import visible
 
 PLOT = WIDTH - LEFT - RIGHT
@@ -39,7 +40,7 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True)
 class Picture:
-    """One picture. A cell that is ``None`` is not known."""
+    """One chart. A cell that is ``None`` is unknown."""
 
     key: str
     title: str
@@ -52,7 +53,7 @@ class Picture:
 
 
 def pictures(measures: Measures) -> list[Picture]:
-    """Those that there is something to draw for."""
+    """The charts for which there is data."""
     drawn = (_noise, _positions, _gaps, _acceptance, _speed, _contexts, _lengths)
     return [picture for draw in drawn if (picture := draw(measures)) is not None]
 
@@ -76,7 +77,7 @@ def _noise(measures: Measures) -> Picture | None:
     parts += [line(0, y, WIDTH - RIGHT, y, "axis"), text(0, y + 14, "0"), text(WIDTH - RIGHT, y + 14, _pc(top), "end")]
     sentence = "; ".join(f"{name}: {side.count} of {side.total} answers differ" for name, side in known)
     if not measures.noise.total:
-        sentence += "; the reference was asked once, so its own noise is not known"
+        sentence += "; the reference was asked once, so its own noise is unknown"
     rows = tuple(
         (name, side.count, side.total, side.value, side.interval.low, side.interval.high) for name, side in known
     )
@@ -129,16 +130,16 @@ def _gaps(measures: Measures) -> Picture | None:
         for point in points
     ]
     above = sum(not point.within for point in points)
-    sentence = f"{measures.splits} splits were examined; "
+    sentence = f"{measures.splits} divergence points were examined; "
     sentence += f"of the {len(points)} drawn, " if len(points) < measures.splits else ""
-    sentence += f"{above} {'lies' if above == 1 else 'lie'} above what arithmetic alone explains."
+    sentence += f"{above} {'lies' if above == 1 else 'lie'} above the tolerance."
     rows = tuple(
         (visible(point.prompt_id), point.index, ("≥ " if point.at_least else "") + f"{point.gap:.4g}",
          f"{point.tolerance:.4g}", "yes" if point.within else "no")
         for point in points[:ROWS_SHOWN]
     )  # fmt: skip
     return Picture(
-        "gaps", "Gap at the splits, in nats", sentence, svg(TOP + HEIGHT + BOTTOM, sentence, parts),
+        "gaps", "Gap at divergence points, in nats", sentence, svg(TOP + HEIGHT + BOTTOM, sentence, parts),
         ("prompt", "token", "gap", "tolerance", "explained"), rows, measures.splits - len(rows),
     )  # fmt: skip
 
@@ -201,7 +202,7 @@ def _lengths(measures: Measures) -> Picture | None:
             line(x, place(0, row.exact.interval.low)[1], x, place(0, row.exact.interval.high)[1], "whisker"),
             circle(x, y, 4, "point"),
         ]
-    fitted = "" if not rate else f" The curve is what {rate:.2g} divergences per token would give."
+    fitted = "" if not rate else f" The curve is what {per_tokens(rate)} would give."
     sentence = f"{measures.exact.count} of {measures.exact.total} answers are exact.{fitted}"
     table = tuple(
         (f"{row.low:,}–{row.high:,}", row.exact.count, row.exact.total, row.exact.value, row.exact.interval.low,

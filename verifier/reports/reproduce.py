@@ -1,4 +1,4 @@
-"""Commands that ask again: the whole run, one prompt, or one prompt up to where the answers part."""
+"""Commands that repeat the whole run, one prompt, or one prompt up to the divergence point."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from verifier.store.commands import made_by, note, words
 from verifier.store.run_file import Run
 
 MAX_TOKENS = 512
-"""Asked for where the file does not tell how long the answer was allowed to be."""
+"""Used where the file does not say how long the answer was allowed to be."""
 
 PAST_THE_DIFFERENCE = 16
-"""Tokens that a minimal reproduction asks for beyond the first difference: enough to see both sides go on."""
+"""Tokens that a minimal reproduction asks for beyond the first difference: enough to see both sides continue."""
 
 
 def again(run: Run) -> str:
-    """The command line that makes this file again, files and addresses as they were given.
+    """The command line that repeats this run, files and addresses as they were given.
 
-    A line for each command where it takes several; empty where it is not known.
+    One line per command where it takes several; empty where it is unknown.
     """
     return "\n".join(map(shell_line, made_by(run)))
 
 
 def about_again(run: Run) -> str:
-    """What has to be known before the command of `again` is run, in sentences; empty where there is nothing."""
+    """What to do before the command of `again` is run, in sentences; empty where there is nothing."""
     return visible(note(made_by(run)))
 
 
@@ -48,7 +48,7 @@ def shell_line(step: Invocation) -> str:
 
 
 def curl(run: Run, arm: Arm, rendering: Rendering | None, max_tokens: int) -> str | None:
-    """The prompt as one curl command for one arm; ``None`` where its server or its text is not known."""
+    """The prompt as one curl command for one arm; ``None`` where its server or its text is unknown."""
     server = run.servers.get(arm)
     if server is None or server.fingerprint.engine == FILE_ENGINE:
         return None
@@ -128,7 +128,7 @@ def _request(
 
 
 def _chat(engine: str, model: str | None, request: Request) -> dict[str, Any]:
-    """The fields of a chat request, but for its messages."""
+    """The fields of a chat request, except its messages."""
     limit = {"max_tokens": request.max_tokens}
     if engine == SGLang.engine:
         return sglang.chat_sampling(request)

@@ -56,7 +56,7 @@ class Results:
         return "failed" if outcome == "passed" and prompts & RED else outcome
 
     def beyond_prompts(self) -> Result:
-        """The result when no prompt is held against the run: unproven drafting and too low acceptance remain."""
+        """The result without its prompts: whether drafting is proven, and the acceptance length high enough."""
         if self._summary is None:
             return "error"
         beyond = self._summary.beyond_prompts

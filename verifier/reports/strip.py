@@ -9,7 +9,7 @@ from verifier.reports.data import PromptReport, is_explained
 
 WIDTH, LANE, GAP_HEIGHT = 1000, 7, 18
 BUCKETS = 250
-"""Marks are drawn at most this many to a strip: more could not be told apart."""
+"""Marks are drawn at most this many to a strip: more would be indistinguishable."""
 
 
 def strip(report: PromptReport) -> Markup | None:

@@ -45,7 +45,7 @@ STYLES = {
 LABEL = 7
 """Cells before a side's text: indent, name and a space."""
 NO_TERMINAL_WIDTH = 180
-"""Cells of a line where the output is no terminal: nothing is left out of a log."""
+"""Cells of a line where the output is not a terminal: nothing is left out of a log."""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -85,16 +85,16 @@ class Terminal:
         elif isinstance(event, Finished):
             self._stop()
         else:
-            self._tell(event)
+            self._announce(event)
         self._draw()
 
     def opened(self, path: Path, *, resumed: bool) -> None:
         """The run's file is open."""
         if not self.quiet and not self.as_json:
-            self._say(f"{'Going on with' if resumed else 'Writing'} {path}")
+            self._say(f"{'Resuming' if resumed else 'Writing'} {path}")
 
-    def _tell(self, event: Event) -> None:
-        """Things that are said once, above the progress."""
+    def _announce(self, event: Event) -> None:
+        """What is printed once, above the progress."""
         if self.quiet or self.as_json:
             return
         if isinstance(event, Identified):
@@ -104,8 +104,8 @@ class Terminal:
             self._say(f"{failure.prompt_id} ({LABELS[failure.arm]}): {failure.message} {failure.advice}", "magenta")
         elif isinstance(event, Found):
             finding = event.finding
-            named = not finding.prompt_id or finding.prompt_id in finding.message
-            about = "" if named else f"{finding.prompt_id}: "
+            is_named = not finding.prompt_id or finding.prompt_id in finding.message
+            about = "" if is_named else f"{finding.prompt_id}: "
             self._say(f"{finding.severity}: {about}{finding.message}", "yellow")
 
     def _say(self, line: str, style: str = "") -> None:
@@ -244,7 +244,7 @@ def tables(run: Run, summary: Summary, width: int) -> list[RenderableType]:
 
 
 def _table(room: list[Column], rows: list[list[Text]]) -> Table:
-    """The rows, without the columns of numbers that the servers told nothing of."""
+    """The rows, without columns of numbers that the servers did not report."""
     table = Table(box=None, header_style="bold", padding=(0, 1))
     kept = [
         place
@@ -256,7 +256,7 @@ def _table(room: list[Column], rows: list[list[Text]]) -> Table:
             column.name,
             justify="right" if column.number else "left",
             no_wrap=True,
-            # The name of a prompt is what gives way: it stands in full below, where there is something to say.
+            # The name of a prompt is shortened first: it is printed in full below, where there are details.
             ratio=1 if column.name == "prompt" else None,
             overflow="ellipsis",
             min_width=12 if column.name == "prompt" else None,
@@ -297,7 +297,7 @@ def _gap(comparison: Comparison) -> str:
 
 
 def _detail(comparison: Comparison, width: int) -> list[RenderableType]:
-    """The first difference with the text around it, both sides under each other and a caret where they part."""
+    """The first difference with the text around it, both sides under each other and a caret where they diverge."""
     head = Text(visible(comparison.prompt_id), style="bold")
     head.append(f": {comparison.cls}, {comparison.cause}, fault: {comparison.fault}", style="none")
     lines: list[RenderableType] = [Text(), head, Padding(Text(visible(comparison.reason)), (0, 0, 0, 2))]
@@ -350,7 +350,7 @@ def print_json(run: Run, summary: Summary, html: Path | None) -> None:
 
 
 def print_identity(server: ServerRecord, findings: tuple[Finding, ...], *, as_json: bool) -> None:
-    """Everything about a server; what cannot be known is said to be unknown."""
+    """Everything about a server; what it does not report is shown as unknown."""
     if as_json:
         record = msgspec.to_builtins(server) | {"findings": [msgspec.to_builtins(finding) for finding in findings]}
         sys.stdout.write(json.dumps(record, ensure_ascii=True) + "\n")
@@ -372,11 +372,11 @@ def print_identity(server: ServerRecord, findings: tuple[Finding, ...], *, as_js
 
 
 def _fact(value: object) -> Text:
-    told = in_words(value)
-    return Text("unknown: this server does not tell", style="dim") if told is None else Text(visible(told))
+    shown = in_words(value)
+    return Text("unknown (not reported by the server)", style="dim") if shown is None else Text(visible(shown))
 
 
 def _ability(value: object) -> Text:
     if value is None:
-        return Text("unknown until it is asked", style="dim")
+        return Text("unknown until a request tries it", style="dim")
     return Text(visible(in_words(value) or ""))

@@ -16,7 +16,7 @@ def first_difference(report: PromptReport, lines: int = 3, width: int = 200) -> 
     """The first difference as lines of a diff: the line before, then ``-`` reference and ``+`` speculative.
 
     At most ``lines`` lines a side, each of at most ``width`` characters; lines that are the same on both sides follow
-    as context. ``None`` where the answers do not differ or cannot be told apart by position.
+    as context. ``None`` where the answers do not differ, or the position is unknown.
     """
     first = report.alignment.first if report.alignment else None
     if first is None:

@@ -23,9 +23,9 @@ from verifier.servers.protocol import Answer, Counters, Request, Server
 from verifier.store.run_file import Store
 
 MOST_SHOWN = 3
-"""Prompts that are told to be rendered differently; the first one says enough."""
+"""Prompts reported as rendered differently; the first few are enough."""
 MOST_REFUSALS = 3
-"""Prompts in a row that cannot even connect before the server is taken for gone."""
+"""Prompts in a row without a connection after which the server counts as gone."""
 
 
 async def run_all(workers: Iterable[Coroutine[Any, Any, None]]) -> None:
@@ -61,7 +61,7 @@ async def render(server: Server, arm: Arm, prompts: Prompts, store: Store, emit:
 async def other_renderings(server: Server, prompts: Prompts, store: Store, emit: Handler) -> list[Finding]:
     """How the speculative server would render the prompts, where that is not what both are sent.
 
-    A server that cannot render, or does not answer here, claims nothing. At most `MOST_SHOWN` are told.
+    A server that cannot render, or does not answer here, gives no finding. At most `MOST_SHOWN` are reported.
     """
     emit(StageStarted("render", len(prompts), 0, "spec"))
     findings: list[Finding] = []
@@ -74,7 +74,7 @@ async def other_renderings(server: Server, prompts: Prompts, store: Store, emit:
                 if error.down:
                     break
             else:
-                # Where only one side tells ids there is nothing to hold against each other.
+                # Where only one side reports ids, there is nothing to compare.
                 if (ours.ids is None) == (theirs.ids is None) and _sent(ours) != _sent(theirs):
                     findings.append(_differently(prompt, ours, theirs))
         emit(Advanced("render", "spec"))
@@ -103,7 +103,7 @@ def _differently(prompt: Prompt, ours: Rendering, theirs: Rendering) -> Finding:
 async def capture(server: Server, job: Pass, prompts: Prompts, store: Store, emit: Handler) -> None:
     """Ask for every completion of a pass that is not on disk yet.
 
-    A prompt that fails leaves a `Failure` and the others go on. Raises only what ends the run: a full disk, Ctrl-C.
+    A prompt that fails leaves a `Failure` and the others continue. Raises only what ends the run: a full disk, Ctrl-C.
     """
     done = sum(store.has_completion(job.arm, prompt.id, job.run) for prompt in prompts)
     emit(StageStarted("generate", len(prompts), done, job.arm, job.run))
@@ -225,7 +225,7 @@ def _gone(server: Server) -> ServerError:
     return ServerError(
         "not-asked",
         f"Not asked: {server.http.url} did not answer {MOST_REFUSALS} prompts in a row.",
-        "Start the server again and run the same command; it goes on where it stopped.",
+        "Start the server again and run the same command; it resumes.",
         down=True,
     )
 
@@ -234,5 +234,5 @@ def _fail(store: Store, prompt: Prompt, job: Pass, error: ServerError, emit: Han
     failure = Failure(prompt.id, job.arm, job.run, error.kind, error.message, error.advice)
     store.append(failure)
     if error.kind != REFUSED:
-        # What was refused is told once for all prompts, when the stage is over.
+        # Refusals are reported once for all prompts, when the stage is over.
         emit(Failed(failure))

@@ -59,7 +59,7 @@ class Check:
     reference: Server | None
     emit: Handler
     golden: Run | None = None
-    """Answers in place of a reference's. They are copied once it is known which still fit."""
+    """Recorded answers used instead of a live reference. They are copied once it is known which still fit."""
     strict_golden: bool = False
     whole: bool = True
     """Whether the plan's prompts are all of their sets, so that what else is in a golden is unused."""
@@ -126,7 +126,7 @@ class Check:
                 self._note(finding)
 
     def _take_golden(self) -> None:
-        """Copy what fits, and leave the other prompts out: an answer to something else is no difference."""
+        """Copy what fits, and leave the other prompts out: an answer to another prompt is not a difference."""
         if self.golden is None:
             return
         spec = self.store.servers.get("spec")
@@ -180,7 +180,7 @@ class Check:
                 await capture(server, job, self.plan.prompts, self.store, self._settle)
 
     def _settle(self, event: Event) -> None:
-        """Pass an event on, and give the verdict at once where an answer completed a prompt that needs no evidence."""
+        """Pass an event on, and give the verdict at once where an answer completes a prompt that needs no evidence."""
         self.emit(event)
         comparison = self.judge.at_once(event.prompt) if isinstance(event, Answered) else None
         if comparison is not None and isinstance(event, Answered):
@@ -188,8 +188,8 @@ class Check:
             self.counting.conclude(event.prompt, comparison)
 
     async def _compare_rest(self) -> None:
-        """Verdicts on what is left. Evidence is asked for only now, when the reference is idle: a busy one would batch
-        the requests with others and answer from another shape of computation."""
+        """Verdicts on the remaining prompts. Evidence is requested only now, when the reference is idle: a busy one
+        would batch these requests with others, which changes the computation."""
         self.emit(StageStarted("compare", len(self.plan.prompts), len(self.settled)))
         suspects = Suspects()
         for prompt in self.plan.prompts:
@@ -239,7 +239,7 @@ async def identify(arm: Arm, server: Server, store: Store, emit: Handler) -> Ser
     if changes:
         raise StoreError(
             f"{server.http.url} is not the server that this run began with. What differs: {changes}.",
-            "Start it with the settings of before, or begin a new run with --fresh.",
+            "Start it with the same settings as before, or begin a new run with --fresh.",
         )
     if before != record:
         store.append(record)
@@ -250,7 +250,7 @@ async def identify(arm: Arm, server: Server, store: Store, emit: Handler) -> Ser
 
 
 def _changes(before: Fingerprint, now: Fingerprint) -> str:
-    """Why a server cannot be the one of before; empty where it can. The size of its cache differs at every start."""
+    """Why a server is not the same as before; empty where it may be. The cache size differs at every start."""
     return named_changes(structs.replace(before, kv_pool_tokens=now.kv_pool_tokens), now)
 
 

@@ -90,7 +90,7 @@ class _File(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Method:
-    """One entry of the matrix, its names looked up."""
+    """One entry of the matrix, with its names resolved."""
 
     name: str
     reference: str
@@ -109,7 +109,7 @@ class Config:
     options: Mapping[str, Any]
 
     def settings(self, settings: Settings, given: Collection[str] = ()) -> Settings:
-        """``settings`` with the file's options, but for the names in ``given``, which the command line has set."""
+        """``settings`` with the file's options, except for the names in ``given``, which the command line has set."""
         options = {name: value for name, value in self.options.items() if name not in given}
         values = settings.options() | options
 
@@ -135,7 +135,7 @@ class Config:
 
 
 def load(path: Path) -> Config:
-    """Read a file and look everything in it up.
+    """Read a file and resolve the names in it.
 
     Raises:
         LosslessError: naming the file and what is wrong in it.
@@ -150,9 +150,9 @@ def load(path: Path) -> Config:
     except UnicodeDecodeError:
         raise LosslessError(f"{path} is not UTF-8.", "Save it as UTF-8.") from None
     except toml.TOMLDecodeError as error:
-        raise LosslessError(f"{path}: {error}.", "See docs/servers.md for what it may hold.") from None
+        raise LosslessError(f"{path}: {error}.", "See docs/servers.md for what it may contain.") from None
     except msgspec.ValidationError as error:
-        raise LosslessError(f"{path}{_located(raw, error)}.", "See docs/servers.md for what it may hold.") from None
+        raise LosslessError(f"{path}{_located(raw, error)}.", "See docs/servers.md for what it may contain.") from None
     return _looked_up(path, file, {name: value for name, value in options.items() if value is not None})
 
 
@@ -181,7 +181,7 @@ def _looked_up(path: Path, file: _File, options: Mapping[str, Any]) -> Config:
         for role in (entry.reference, entry.speculative):
             if role not in file.servers:
                 known = ", ".join(file.servers) or "none"
-                raise LosslessError(f"{path}: there is no [servers.{role}].", f"Servers in the file: {known}.")
+                raise LosslessError(f"{path}: [servers.{role}] is missing.", f"Servers in the file: {known}.")
         name = entry.name or entry.speculative
         if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):
             raise LosslessError(f"{path}: {name!r} cannot be a folder's name.", "Use letters, digits, `-` and `_`.")
@@ -189,7 +189,7 @@ def _looked_up(path: Path, file: _File, options: Mapping[str, Any]) -> Config:
     names = [method.name for method in methods]
     for name in names:
         if names.count(name) > 1:
-            raise LosslessError(f"{path}: two matrix entries are called {name!r}.", "Give them a `name`.")
+            raise LosslessError(f"{path}: two matrix entries are named {name!r}.", "Give them a `name`.")
     for name, server in file.servers.items():
         if (server.command is None) == (server.url is None) and server.command is None:
             raise LosslessError(f"{path}: [servers.{name}] has neither `command` nor `url`.", "Give one of them.")

@@ -26,14 +26,14 @@ from verifier.store.run_file import Run, Store
 
 OfAnArm = TypeVar("OfAnArm", Completion, Drafts, Failure, Finding, ServerRecord)
 Take = Callable[[Record], Record | None]
-"""What becomes of a record: the record itself or another one is written, ``None`` leaves it out."""
+"""Decides about a record: return it, or a changed one, to write it; ``None`` to leave it out."""
 
 
 def copy_records(source: Run, store: Store, take: Take, prompt_ids: Iterable[str] | None = None) -> None:
-    """Write what ``take`` makes of each record of ``source``, but for its header and summary.
+    """Write what ``take`` returns for each record of ``source``, except its header and summary.
 
-    What is about no single prompt comes first, then the prompts: all of them, or those of ``prompt_ids`` in that order.
-    A record that ``store`` has already is not written again. Draft counters are, as two equal ones count twice.
+    Records about servers and the run come first, then the prompts: all of them, or ``prompt_ids`` in that order.
+    A record that ``store`` has already is not written again, except draft counters: two equal ones count twice.
     """
     for record in _records(source, source.prompt_ids() if prompt_ids is None else prompt_ids):
         taken = take(record)

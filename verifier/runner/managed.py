@@ -1,6 +1,6 @@
-"""Servers started for the user around the stages of a check, one after the other where they do not fit together.
+"""Servers started around the stages of a check, one after the other where they do not fit at the same time.
 
-The usual course on one card: start the reference, record a golden into the run's folder, stop it; start the speculative
+The usual order on one GPU: start the reference, record a golden into the run's folder, stop it; start the speculative
 server, check it against the golden, stop it; start the reference once more, if and only if evidence is still missing.
 """
 
@@ -44,7 +44,7 @@ from verifier.servers.protocol import Server
 from verifier.store.run_file import Run, Store
 
 HEALTH_SECONDS = 1800.0
-"""Patience with a starting server: a large model is loaded from a network disk and its graphs are captured first."""
+"""Seconds for a server to start: it may load a large model from a network disk and capture graphs first."""
 
 GOLDEN_FILE = "golden.jsonl"
 PORT = "{port}"
@@ -65,8 +65,7 @@ class Source:
 
     @property
     def mark(self) -> str:
-        """What tells this source from another one, from run to run. It is stored, so values that may be secret are
-        left out."""
+        """Identifies this source from run to run. It is stored, so values that may be secret are left out."""
         if self.command is None:
             return parse_address(self.address or "")
         return " ".join([*(f"{name}=…" for name in self.environment), without_secrets(self.command)])
@@ -85,23 +84,23 @@ class Source:
             parse_address(self.address)
         elif PORT not in self.command:
             raise LosslessError(
-                f"Nothing says where the server of {without_secrets(self.command)!r} will be.",
+                f"The address of the server {without_secrets(self.command)!r} is unknown.",
                 "Write {port} where its port belongs, as in `--port {port}`, or give its address too.",
             )
 
 
 @dataclass(frozen=True)
 class Running:
-    """A server that is up; ``process`` is ``None`` when it is not ours."""
+    """A server that is up; ``process`` is ``None`` when it was not started here."""
 
     url: str
     process: Process | None = None
 
     def require(self) -> None:
-        """Say so when it ended meanwhile.
+        """Check that it is still running.
 
         Raises:
-            ServerError: which quotes the end of its log.
+            ServerError: when it ended; the message quotes the end of its log.
         """
         if self.process is not None and self.process.returncode is not None:
             raise self.process.failure("server-ended", f"ended with exit code {self.process.returncode} while in use")
@@ -226,7 +225,7 @@ async def _record(
 
 @contextmanager
 def _explained(running: Running) -> Iterator[None]:
-    """Say why prompts were not recorded, where the reason is that the server ended."""
+    """Report the end of the server instead of the prompts that it left unanswered."""
     try:
         yield
     except Incomplete:
@@ -299,7 +298,7 @@ async def _both_up(
 async def _stages(
     settings: Settings, plan: Plan, servers: _Servers, golden: Run | None, store: Store, display: Display
 ) -> Summary:
-    """The stages of a check, and a word on a server that ended meanwhile."""
+    """The stages of a check, and a finding for each server that ended meanwhile."""
     checking = Check(
         plan,
         store,
@@ -353,7 +352,7 @@ async def against_golden(
 
 
 def has_open(run: Run) -> bool:
-    """Whether asking the reference could still found some verdict better."""
+    """Whether asking the reference could still improve a verdict."""
     reference = run.servers.get("ref")
     if reference is not None and reference.abilities.scoring is False:
         return False
@@ -369,7 +368,7 @@ async def rescored(settings: Settings, plan: Plan, running: Running, store: Stor
 
 
 def _note_end(running: Running, store: Store, emit: Handler) -> None:
-    """A server that ended in the middle left failed prompts behind; this says why."""
+    """Report a server that ended early: it is the reason for prompts without an answer."""
     try:
         running.require()
     except LosslessError as error:

@@ -39,8 +39,8 @@ from verifier.store.commands import invocation
 from verifier.store.run_file import Run, Store
 
 MATRIX_FILE = "matrix.json"
-GRAVEST = (1, 4, 3, 2)
-"""Exit codes, the gravest first: a proven fault, a failed server, an open verdict."""
+MOST_SEVERE = (1, 4, 3, 2)
+"""Exit codes, most severe first: a proven fault, a failed server, an open verdict."""
 
 
 def check(
@@ -53,7 +53,7 @@ def check(
 ) -> Matrix:
     """`lossless check --config`: every method of the file, one after the other.
 
-    A method whose server fails is named as failed, and the others go on.
+    A method whose server fails is reported as failed, and the others continue.
 
     Raises:
         LosslessError: when a reference fails, since nothing can be compared then.
@@ -75,7 +75,7 @@ async def _check(
             work = _Work(settings, plan, source, folder, name, _Within(display), write_page)
             outcomes |= await work.run(methods, rescore=rescore)
     ordered = tuple(outcomes[method.name] for method in config.methods)
-    code = next((code for code in GRAVEST if any(one.exit_code == code for one in ordered)), 0)
+    code = next((code for code in MOST_SEVERE if any(one.exit_code == code for one in ordered)), 0)
     matrix = Matrix(str(folder), code, ordered, tuple(row for one in ordered for row in rows(one)))
     _write(folder, {**_mark(config, settings, plan), "complete": code != 4, **_plain(matrix)})
     return matrix
@@ -135,7 +135,7 @@ class _Work:
         return (invocation(step.command, {**step.options, "only": [method.name]}),) if step else ()
 
     async def _judged_again(self, method: Method) -> Summary:
-        """The stored answers by the policy of now; no server is needed for that."""
+        """Judge the stored verdicts by the current policy, without a server."""
         with Store(self._run(method)) as store:
             summary = await recount(self.plan, store, self.display)
             return report(store, summary, self.display, self.write_page)
@@ -169,7 +169,7 @@ class _Work:
 
 
 class _Within:
-    """Shows what happens, but not the table of a single run: there is one table at the end."""
+    """Shows progress, but not the table of a single run: there is one table at the end."""
 
     def __init__(self, display: Display) -> None:
         self._display = display
@@ -251,7 +251,7 @@ def _is_open(path: Path) -> bool:
 
 
 def _mark(config: Config, settings: Settings, plan: Plan) -> dict[str, Any]:
-    """What must be alike for a matrix to be gone on with."""
+    """What must be the same for a matrix to be resumed."""
     return {
         "work": {
             "prompts": plan.prompts.digest,
@@ -269,9 +269,9 @@ def _folder(config: Config, settings: Settings, plan: Plan) -> Path:
     if not settings.fresh:
         for path in sorted(settings.out.glob(f"*/{MATRIX_FILE}"), reverse=True):
             with contextlib.suppress(OSError, ValueError, AttributeError):
-                told = json.loads(path.read_text(encoding="utf-8"))
-                if told.get("work") == mark["work"]:
-                    if not told.get("complete"):
+                stored = json.loads(path.read_text(encoding="utf-8"))
+                if stored.get("work") == mark["work"]:
+                    if not stored.get("complete"):
                         return path.parent
                     break
     folder = new_folder(settings.out, f"{plan.prompts.name}-matrix")

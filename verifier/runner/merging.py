@@ -29,7 +29,7 @@ def merge(
     *,
     write_page: PageWriter = html_page,
 ) -> Summary:
-    """Join runs into ``output`` and give the verdict on all of their prompts. When that fails, nothing is left behind.
+    """Merge runs into ``output`` and give the verdict on all of their prompts. When that fails, nothing is left behind.
 
     Raises:
         StoreError: when they are of different servers, options or policies, or share a prompt, or ``output`` exists.
@@ -47,7 +47,7 @@ def merge(
             for shard in shards:
                 _same_servers(first, shard)
                 if limits(plan_of(Settings(), shard)) != limits(plan):
-                    raise StoreError(f"{shard.path} was made with other options.", "Join runs of one kind only.")
+                    raise StoreError(f"{shard.path} was made with other options.", "Merge runs of one kind only.")
                 _copy(shard, store)
             everything = plan_of(Settings(policy=policy, min_acceptance=least), store)
             summary = asyncio.run(recount(everything, store, display))
@@ -64,7 +64,9 @@ def _same_servers(first: Run, shard: Run) -> None:
             what = f"the {side} has {changes}"
         else:
             continue
-        raise StoreError(f"{shard.path} is of other servers than {first.path}: {what}.", "Join shards of one run only.")
+        raise StoreError(
+            f"{shard.path} has different servers than {first.path}: {what}.", "Merge shards of one run only."
+        )
 
 
 def _common_policy(shards: Sequence[Run]) -> Policy:

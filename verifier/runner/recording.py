@@ -1,7 +1,7 @@
-"""`lossless record`: a golden that is there whole or not at all.
+"""`lossless record`: a golden is written whole or not at all.
 
-Answers are gathered in a hidden file beside the golden, ``.NAME.part``, which survives a kill and is gone on with. When
-nothing is missing, the golden is written from it in the order of the prompts and takes its name by a rename.
+Answers are gathered in a hidden file beside the golden, ``.NAME.part``, which survives a kill and is resumed. When
+nothing is missing, the golden is written from it in the order of the prompts and renamed into place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from verifier.store.run_file import Run, Store
 
 
 class Incomplete(LosslessError):
-    """Some prompts were not answered; what was is kept for the next start."""
+    """Some prompts were not answered. The answers so far are kept for the next start."""
 
     exit_code = 4
 
@@ -47,8 +47,8 @@ async def record_golden(
     """Record a golden from a connected server.
 
     Args:
-        update: what may happen to a golden that is there.
-        fresh: drop what an interrupted recording left, in place of going on with it.
+        update: what may happen to an existing golden.
+        fresh: drop what an interrupted recording left, instead of resuming it.
         made_by: the commands that make this golden; with ``update="new"`` they follow those that made it so far.
 
     Raises:
@@ -71,7 +71,7 @@ async def record_golden(
         if failed:
             raise Incomplete(
                 f"{failed} of {len(plan.prompts)} prompts could not be recorded.",
-                "Mend the server and run the same command again: it asks only for what is missing.",
+                "Fix the server and run the same command again: it asks only for what is missing.",
             )
         write_golden(store, output, order=(prompt.id for prompt in plan.prompts))
         store.path.unlink()
@@ -79,7 +79,7 @@ async def record_golden(
 
 @contextmanager
 def _there(output: Path) -> Iterator[Run | None]:
-    """The golden that is there already, or ``None``."""
+    """The existing golden, or ``None``."""
     if not output.exists():
         yield None
         return
@@ -104,11 +104,11 @@ def _may_write(output: Path, earlier: Run | None, header: Header, plan: Plan, up
         )
     jobs = plan.passes("ref")
     if all(earlier.has_completion("ref", prompt.id, job.run) for prompt in plan.prompts for job in jobs):
-        raise StoreError(f"{output} is complete already.", "Record it again with --update, or choose another name.")
+        raise StoreError(f"{output} is already complete.", "Record it again with --update, or choose another name.")
 
 
 async def _same_server(golden: Run, server: Server) -> None:
-    """Answers of two servers in one golden would be compared as if they were one's."""
+    """Refuse to mix: answers of two servers in one golden would be compared as if one server gave them."""
     before = golden.servers.get("ref")
     if before is None:
         return
@@ -128,7 +128,7 @@ def _part(output: Path, header: Header, display: Display, *, fresh: bool) -> Ite
         with Store(path) as left:
             same = same_work(left.header, header)
             if fresh:
-                # Removed while it is locked, so that nobody who is writing it loses it.
+                # Removed while it is locked, so that another writer cannot lose it.
                 path.unlink()
             elif not same:
                 raise StoreError(

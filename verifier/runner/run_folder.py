@@ -126,9 +126,9 @@ class _Recorded:
 
 
 def options_of(settings: Settings, plan: Plan, **servers: str | None) -> dict[str, Any]:
-    """What must be alike for a run to be gone on with. Keys are no part of it.
+    """What must be the same for a run to be resumed. Keys are not part of it.
 
-    ``servers`` says what stands for a server in place of its address, such as the command that starts it.
+    ``servers`` says what identifies a server instead of its address, such as the command that starts it.
     """
     return {
         "spec": servers.get("spec") or parse_address(settings.spec),
@@ -168,7 +168,7 @@ def new_header(
 
 
 def same_work(one: Header, other: Header) -> bool:
-    """Whether two files are of the same work, so that one can be gone on with."""
+    """Whether two files are of the same work, so that one resumes the other."""
     same = all(getattr(one, name) == getattr(other, name) for name in ("schema", "kind", "prompt_set_digest"))
     return same and with_defaults(one.options) == with_defaults(other.options)
 
@@ -190,14 +190,14 @@ def run_folder(settings: Settings, header: Header) -> Path:
 
 @contextmanager
 def run_store(folder: Path, header: Header, display: Display) -> Iterator[Store]:
-    """The file of a run in its folder, gone on with if it is there."""
+    """The file of a run in its folder; an existing one is resumed."""
     path = folder / RUN_FILE
     resumed = path.exists()
     with Store(path) if resumed else Store(path, header) as store:
         note_command(store, header.made_by)
         display.opened(store.path, resumed=resumed)
         if store.torn:
-            store.append(Finding("torn-line", "The last line was cut off by a kill and was dropped."))
+            store.append(Finding("torn-line", "The last line was cut off when the run was killed, and was dropped."))
         yield store
 
 
@@ -213,14 +213,14 @@ def _unfinished(out: Path, header: Header) -> Path | None:
 
 
 def new_folder(out: Path, name: str) -> Path:
-    """The path of a folder that is not there yet, called after ``name``, which may come from a file of others."""
+    """The path of a new folder, named after ``name``, which may come from an untrusted file."""
     name = re.sub(r"[^\w.+=,-]+", "-", name)[:LONGEST_NAME]
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for number in range(1000):
         folder = out / f"{stamp}-{name}{f'-{number}' if number else ''}"
         if not folder.exists():
             return folder
-    raise StoreError(f"{out} is full of runs of this second.", "Wait a second.")
+    raise StoreError(f"{out} has too many runs of this second.", "Wait a second.")
 
 
 def stored_policy(path: Path) -> Policy:
@@ -246,7 +246,7 @@ PageWriter = Callable[[Run, Path], None]
 
 
 def html_page(run: Run, path: Path) -> None:
-    """The HTML report. Whoever runs a check may hand in another writer; this is the only place that knows reports."""
+    """The HTML report. A caller may pass another writer; this is the only place of the runner that knows reports."""
     from verifier.reports.html import write_html
 
     write_html(run, path)

@@ -127,12 +127,12 @@ def _sent_differently(source: Run, plan: Plan, store: Store) -> Iterator[Finding
         ours, theirs = store.rendering(prompt.id), source.rendering(prompt.id)
         answered = store.has_completion("spec", prompt.id)
         if answered and ours is not None and theirs is not None and not _sent_alike(ours, theirs):
-            message = f"The prompt {prompt.id!r} was not sent alike in the two files."
+            message = f"The prompt {prompt.id!r} was not sent in the same form in the two files."
             yield Finding("prompt-differs", message, severity="invalid", prompt_id=prompt.id)
 
 
 def _leave_out_ends(plan: Plan, store: Store) -> None:
-    """Where one side does not say why its answer ended, the other's reason is no difference: it is left out too."""
+    """Where one side does not report why its answer ended, drop the other side's reason: it is not a difference."""
     for prompt in plan.prompts:
         ref, spec = store.completion("ref", prompt.id), store.completion("spec", prompt.id)
         if ref is None or spec is None or (ref.finish == "unknown") == (spec.finish == "unknown"):
@@ -144,7 +144,7 @@ def _leave_out_ends(plan: Plan, store: Store) -> None:
 
 def _sent_alike(one: Rendering, other: Rendering) -> bool:
     """Whether two files hold answers to the same prompt: as it was sent, or where a file does not say how, as it was
-    asked. What neither says is taken to be the same, as the two were matched by an id."""
+    asked. If neither says so, they count as the same, since they were matched by id."""
     sent = [(each.ids, each.text, each.messages) for each in (one, other)]
     if all(any(form is not None for form in forms) for forms in sent):
         return sent[0] == sent[1]
@@ -155,8 +155,8 @@ def _sent_alike(one: Rendering, other: Rendering) -> bool:
         for mine, theirs in ((one.prompt.text, other.prompt.text), (one.prompt.messages, other.prompt.messages))
         if mine is not None and theirs is not None
     ]
-    told = all(prompt.text is not None or prompt.messages is not None for prompt in (one.prompt, other.prompt))
-    return any(mine == theirs for mine, theirs in forms) if forms else not told
+    known = all(prompt.text is not None or prompt.messages is not None for prompt in (one.prompt, other.prompt))
+    return any(mine == theirs for mine, theirs in forms) if forms else not known
 
 
 def identify(address: str, timeout: float) -> tuple[ServerRecord, tuple[Finding, ...]]:

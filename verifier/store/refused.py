@@ -1,4 +1,4 @@
-"""Prompts that a server cannot be asked as they are: they are left out, which is no failure of a server."""
+"""Prompts that a server does not accept: they are left out, which does not count as a failure of the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from verifier.store.staleness import Without, named_ids
 def unrenderable(run: Run, prompts: Iterable[Prompt]) -> dict[str, Failure]:
     """The prompts that were refused before anything was asked, by id.
 
-    Those that were refused later are asked again when a run goes on: the server may take them now.
+    Those that were refused later are asked again when a run is resumed: the server may accept them now.
     """
     return {name: failure for name, failure in refused(run, prompts).items() if not run.has_rendering(name)}
 
@@ -26,7 +26,7 @@ def refused(run: Run, prompts: Iterable[Prompt]) -> dict[str, Failure]:
 
 
 def refusal_of(run: Run, prompt_id: str) -> Failure | None:
-    """Why a server could not be asked a prompt, if that is so."""
+    """The refusal of a prompt, if a server refused it."""
     for arm in ARMS:
         failure = run.failure(arm, prompt_id)
         if failure is not None and failure.kind == REFUSED and not run.has_completion(arm, prompt_id):
