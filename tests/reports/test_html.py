@@ -60,6 +60,8 @@ def test_the_verdict_and_every_prompt_are_in_the_page(sample: Run, tmp_path: Pat
     assert "status-500" in text
     assert "fp8_e5m2" in text
     assert "not known" in text
+    assert re.search(r"1 divergence per \d+ tokens", text)
+    assert not re.search(r"\d\.\d+e-\d", text)
 
 
 def test_the_page_loads_nothing(sample: Run, tmp_path: Path) -> None:

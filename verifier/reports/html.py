@@ -19,6 +19,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from verifier.reports import data, reading, reproduce
+from verifier.reports.numbers import per_tokens
 from verifier.reports.packing import Packer, pack
 from verifier.reports.pictures import pictures
 from verifier.reports.strip import strip
@@ -129,6 +130,7 @@ def environment() -> Environment:
         "chunks": reading.chunks,
         "spelled": reading.spelled,
         "number": _number,
+        "per_tokens": per_tokens,
         "percent": lambda value, digits=1: None if value is None else f"{100 * value:.{digits}f} %",
         "kind": data.span_kind,
         "visible": visible,
