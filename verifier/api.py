@@ -139,6 +139,7 @@ def check(
     min_acceptance: float | None = None,
     allow_mismatch: Names = (),
     strict_golden: bool = False,
+    allow_incomplete: bool = False,
     timeout: float = 600.0,
     out: AnyPath = "reports",
     fresh: bool = False,
@@ -165,6 +166,7 @@ def check(
         min_acceptance: the acceptance length, in tokens per decode step, below which the run fails.
         allow_mismatch: fields in which the two servers may differ.
         strict_golden: fail when the golden and the prompts do not match exactly.
+        allow_incomplete: use a golden that lacks its end.
         timeout: seconds that a request may take.
         out: the folder under which the run gets a folder of its own.
         fresh: begin a new run even if the last one can be resumed.
@@ -185,6 +187,7 @@ def check(
         ref=ref,
         golden=_path(golden),
         strict_golden=strict_golden,
+        allow_incomplete=allow_incomplete,
         prompts=_sets(prompts),
         category=_names(category),
         language=_names(language),
@@ -269,6 +272,7 @@ def compare_files(
     allow: Names = (),
     min_acceptance: float | None = None,
     allow_mismatch: Names = (),
+    allow_incomplete: bool = False,
     out: AnyPath = "reports",
 ) -> Run:
     """Compare two recorded files without a server, as `lossless compare` does.
@@ -283,6 +287,7 @@ def compare_files(
         policy=Policy.of(policy, fail_on=_names(fail_on), allow=_names(allow)),
         min_acceptance=min_acceptance,
         allow_mismatch=frozenset(_names(allow_mismatch)),
+        allow_incomplete=allow_incomplete,
         out=Path(out),
     )
     return _ran(lambda display: session.compare(settings, Path(reference), Path(speculative), display))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class LosslessError(Exception):
-    """Something the user can mend. ``advice`` says how; ``exit_code`` is what the command line returns."""
+    """Something the user can fix. ``advice`` says how; ``exit_code`` is what the command line returns."""
 
     exit_code = 2
 
@@ -26,9 +28,28 @@ class StoreError(LosslessError):
 
 
 class DiskError(StoreError):
-    """The disk gave out while a run was being written. What was written before is intact."""
+    """A disk that took no more while a run was being written. What was written before is intact."""
 
     exit_code = 4
+
+
+_FULL = {
+    errno.ENOSPC: "The disk is full",
+    errno.EDQUOT: "Your disk quota is used up",
+    errno.EFBIG: "The file has reached the largest size that is allowed",
+}
+
+
+def is_full(error: OSError) -> bool:
+    """Whether there was no room for more."""
+    return error.errno in _FULL
+
+
+def not_written(path: object, error: OSError, advice: str) -> DiskError:
+    """The error for a file that could not be written; a full disk is named as that."""
+    if is_full(error):
+        return DiskError(f"{_FULL[error.errno or 0]}: {path} could not be written.", advice)
+    return DiskError(f"{path} could not be written: {error.strerror}.", advice)
 
 
 class ServerError(LosslessError):

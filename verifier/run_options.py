@@ -133,6 +133,14 @@ class ServerOptions:
         default=False,
         in_table=False,
     )
+    allow_incomplete: bool = option(
+        "Use a golden or file that does not end with the record that counts what it holds.",
+        "flag",
+        default=False,
+        commands=frozenset({"check", "compare"}),
+        plugin=True,
+        in_table=False,
+    )
     timeout: float = option(
         "Seconds to wait for one answer.",
         "number",

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.closed import closed
 from tests.helpers.mock_servers import MockServer, Wrong
 from verifier.cli import run
 from verifier.records import Completion
@@ -537,7 +538,8 @@ def test_a_name_in_a_golden_of_others_leads_out_of_no_folder(lossless: Any, tmp_
     with MockServer("llama.cpp") as ref, MockServer("llama.cpp", **SPEC) as spec:
         lossless("record", "--ref", ref.url, "-o", golden)
         header, rest = golden.read_text().split("\n", 1)
-        golden.write_text(header.replace('"prompt_set":"three"', '"prompt_set":"../../../outside"') + "\n" + rest)
+        changed = header.replace('"prompt_set":"three"', '"prompt_set":"../../../outside"') + "\n" + rest
+        golden.write_text(closed(changed))
         assert "outside" in golden.read_text()
         done = lossless("check", "--spec", spec.url, "--golden", golden, "--json")
     assert done.code == 0

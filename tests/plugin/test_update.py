@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.closed import closed
 from tests.plugin.conftest import PROMPTS, SET, Pair, answers, outcomes, record, write_set
 
 MakePair = Callable[..., Pair]
@@ -21,8 +22,8 @@ def marked(golden: Path) -> None:
         row = json.loads(line)
         if row["type"] == "completion":
             row["timing"] = {"total": 77.0}
-        lines.append(json.dumps(row))
-    golden.write_text("\n".join(lines) + "\n")
+        lines.append(json.dumps(row, separators=(",", ":")))
+    golden.write_text(closed("\n".join(lines) + "\n"))
 
 
 def recorded_again(golden: Path) -> set[str]:
@@ -42,6 +43,18 @@ def test_update_records_everything_again_and_then_compares(project: pytest.Pytes
     result.assert_outcomes(passed=4)
     assert recorded_again(golden) == set(PROMPTS)
     result.stdout.fnmatch_lines(["  golden golden/words.jsonl: 3 recorded"])
+
+
+def test_update_replaces_a_damaged_golden(project: pytest.Pytester, pair: MakePair) -> None:
+    two = pair()
+    golden = record(project, two, "golden/words.jsonl")
+    whole = answers(golden)
+    golden.write_text(golden.read_text().replace("eos", "stop", 1))
+    result = project.runpytest_inprocess(GOLDEN, *two.arguments)
+    result.assert_outcomes(errors=4)
+    result.stdout.fnmatch_lines(["*words.jsonl was changed after it was written, or is damaged*"])
+    project.runpytest_inprocess(GOLDEN, "--lossless-update", *two.arguments).assert_outcomes(passed=4)
+    assert answers(golden).keys() == whole.keys()
 
 
 def test_update_drops_what_no_prompt_asks_for(project: pytest.Pytester, pair: MakePair) -> None:

@@ -143,7 +143,7 @@ def test_a_failed_write_leaves_what_was_there(sample: Run, tmp_path: Path, monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(html, "_prompts", full)
-    with pytest.raises(DiskError, match="No space left"):
+    with pytest.raises(DiskError, match="The disk is full"):
         write_html(sample, target)
     assert target.read_text() == "before"
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

@@ -124,7 +124,7 @@ def test_the_example_of_the_documentation_is_valid(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "servers.md").read_text()
     example = page.split("```toml\n")[1].split("```")[0]
     config = load(written(tmp_path, example))
-    assert [method.name for method in config.methods] == ["nextn", "dflash", "ngram"]
+    assert [method.name for method in config.methods] == ["eagle3", "dflash", "ngram"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as replace_record
 
+from tests.helpers.closed import closed
 from tests.helpers.mock_servers import MockServer
 from tests.helpers.mock_servers.answer import MockAnswer
 from tests.helpers.mock_servers.state import State
@@ -92,7 +93,7 @@ def test_a_file_of_an_earlier_version_is_compared_with_its_counters(prompts: Pat
             else encode(stored.at(offset))
             for offset, record in stored.scan()
         ]
-    old.write_bytes(b"".join(line + b"\n" for line in lines))
+    old.write_text(closed("".join(line.decode() + "\n" for line in lines)))
     call("compare", path, old, "--out", tmp_path / "compared", "--json")
     assert said(summed(next((tmp_path / "compared").glob("*/run.jsonl")))) == said(summed(path))
 
@@ -204,6 +205,7 @@ def test_compare_keeps_that_a_server_changed_during_its_run(prompts: Path, tmp_p
         _, path = checked(prompts, ref, spec, tmp_path / "out")
     with Store(path) as store:
         store.append(Finding("server-changed", "The server changed during the run.", "invalid", arm="spec"))
+        store.finish()
     assert call("compare", path, path, "--out", tmp_path / "again", "--json") == 3
     assert summed(next((tmp_path / "again").glob("*/run.jsonl"))).verdict == "INVALID"
 
@@ -234,7 +236,7 @@ def test_others_on_a_server_that_counts_as_a_whole_are_seen(prompts: Path, tmp_p
         else one
         for one in records
     ]
-    busy.write_bytes(b"".join(encode(one) + b"\n" for one in more))
+    busy.write_text(closed("".join(encode(one).decode() + "\n" for one in more)))
     assert call("compare", path, busy, "--out", tmp_path / "again", "--json") == 3
     compared = next((tmp_path / "again").glob("*/run.jsonl"))
     assert (summed(compared).verdict, summed(compared).acceptance_length) == ("INCONCLUSIVE", None)

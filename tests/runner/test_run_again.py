@@ -161,6 +161,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pa
         with Store(folder / "gold.jsonl", header) as golden:
             for prompt in PROMPTS[:3]:
                 golden.append(Rendering(prompt.id, prompt.digest, (1, 2), prompt=prompt))
+            golden.finish()
         os.utime(folder / "gold.jsonl", (1, 1))
         monkeypatch.chdir(folder)
         return folder

@@ -17,6 +17,7 @@ from tests.servers.test_launch import until
 from verifier.cli import run
 from verifier.prompts.selection import Selection
 from verifier.records import (
+    SCHEMA_VERSION,
     Abilities,
     Completion,
     Fingerprint,
@@ -391,10 +392,13 @@ def test_migrate_brings_a_file_of_the_first_format_to_this_one(tmp_path: Path) -
     with Store(path, HEADER) as store:
         store.append(Rendering("a", "d", ids=(1,), prompt=Prompt("a", text="x")))
         store.append(completion("a", run=1))
+        for number in range(8):
+            store.append(completion(f"p{number}"))
     size = path.stat().st_size
     assert migrate(path) == 1
     with Run(path) as stored:
-        assert stored.header.schema == 2
+        assert stored.header.schema == SCHEMA_VERSION
+        assert stored.is_whole
         assert stored.completion("ref", "a", 1) == completion("a", run=1)
     assert path.stat().st_size < size
     assert migrate(path) is None

@@ -22,7 +22,7 @@ from tests.store.test_run_file import HEADER, completion
 from verifier.cli import run
 from verifier.compare.evidence import TIE, judge, tied
 from verifier.errors import StoreError
-from verifier.records import Completion, Finding, Timing, TokenLogprob
+from verifier.records import SCHEMA_VERSION, Completion, Finding, Timing, TokenLogprob
 from verifier.store import compression as compressed
 from verifier.store.encoding import decode, encode
 from verifier.store.goldens import look, write_golden
@@ -157,9 +157,10 @@ def test_the_real_golden_stays_small() -> None:
 @pytest.fixture
 def plain(tmp_path: Path) -> Path:
     path = tmp_path / "plain.jsonl"
-    with Store(path, HEADER2) as store:
+    with Store(path, msgspec.structs.replace(HEADER, schema=SCHEMA_VERSION)) as store:
         for number in range(300):
             store.append(completion(f"p{number}", f"text {number} " * 20))
+        store.finish()
     return path
 
 
@@ -209,7 +210,7 @@ def test_files_of_several_frames_are_read_whole(plain: Path) -> None:
     with packed.open("wb") as output:
         for part in (content[:half], content[half:]):
             compressed.compress(io.BytesIO(part), output, packed.suffix)
-    assert len(list(read(packed))) == 301
+    assert len(list(read(packed))) == 302
 
 
 def test_without_the_package_zst_says_what_to_install(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,8 +275,9 @@ def test_a_golden_keeps_records_of_kinds_that_come_later_and_drops_what_was_over
         ("rendering", "b", None),
         ("completion", "b", 1),
         ("failure", "b", 0),
+        ("end", None, None),
     ]
-    assert lines[0]["schema"] == 2
+    assert lines[0]["schema"] == SCHEMA_VERSION
     assert lines[6]["text"] == "latest"
 
 

@@ -28,7 +28,7 @@ SPECULATIVES = (("spec", "spec_cmd"),)
     help="A lossless.toml with servers and the pairs to check.",
 )
 @options.option("--only", multiple=True, metavar="NAME", help="Only this matrix entry of --config; may be repeated.")
-@options.named("golden", "strict_golden")
+@options.named("golden", "strict_golden", "allow_incomplete")
 @options.of("check", PromptOptions, AskingOptions, JudgingOptions)
 @options.named("timeout")
 @options.of("check", OutputOptions)

@@ -16,6 +16,7 @@ recorded = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command("compare")
 @click.argument("reference", metavar="A.jsonl", type=recorded)
 @click.argument("speculative", metavar="B.jsonl", type=recorded)
+@options.named("allow_incomplete")
 @options.of("compare", JudgingOptions, OutputOptions)
 @options.as_json
 @options.quiet

@@ -21,9 +21,13 @@ def command(
 ) -> int:
     """Write reports of a run that was checked earlier."""
     from verifier.reports.formats import write
+    from verifier.reports.untrusted import visible
     from verifier.store.run_file import Run
+    from verifier.store.sealing import unfinished
 
     with Run(run) as recorded:
+        for finding in unfinished(recorded):
+            click.echo(f"{finding.severity}: {visible(finding.message)}", err=True)
         lines = write(recorded, html=html, markdown=markdown, junit=junit, as_json=as_json, annotations=annotations)
     click.echo("\n".join(lines))
     return 0

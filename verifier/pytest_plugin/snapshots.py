@@ -17,7 +17,7 @@ from verifier.runner.session import Display, Settings
 from verifier.runner.settings import Update
 from verifier.store.compression import is_compressed
 from verifier.store.goldens import write_golden
-from verifier.store.run_file import Run, Store
+from verifier.store.run_file import Run, Store, is_damaged
 from verifier.store.staleness import fit
 
 NEW = "--lossless-update-new"
@@ -61,16 +61,18 @@ def record(path: Path, settings: Settings, ids: tuple[str, ...], update: Update,
     selection = Selection(settings.prompts)
     unused: tuple[str, ...] = ()
     again = frozenset(prompt.id for prompt in selection)
-    if path.is_file():
+    lacks_its_end = False
+    whole = update == "all" and not ids
+    if path.is_file() and not (whole and is_damaged(path)):
         with Run(path) as golden:
+            lacks_its_end = not golden.is_whole
             unused = tuple(fit(golden, selection, None).unused)
             if update == "new" or ids:
                 again = frozenset(_lacking(golden, selection)).union(ids if update == "all" else ())
-    whole = update == "all" and not ids
     asked = replace(settings, ids=(), golden=None, fresh=False, update=update)
     if whole or not path.is_file():
         session.record(asked, path, display)
-    elif again:
+    elif again or lacks_its_end:
         _record_again(path, again, replace(asked, update="new"), display)
     recorded = tuple(prompt.id for prompt in selection if prompt.id in again)
     return Golden(str(path), recorded, () if whole else unused, unused if whole else (), updated=True)

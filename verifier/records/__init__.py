@@ -1,6 +1,8 @@
 """What is stored: the records of a run or golden file. Import them from here."""
 
 from verifier.records.arms import ARMS, LABELS, TITLES, Arm
+from verifier.records.closing import CLOSED_SINCE, End
+from verifier.records.kinds import Record
 from verifier.records.prompt import Message, Parameters, Prompt
 from verifier.records.run import (
     SCHEMA_VERSION,
@@ -24,7 +26,6 @@ from verifier.records.run import (
     NoiseFloor,
     Position,
     Reconvergence,
-    Record,
     Rendering,
     Scored,
     ServerRecord,
@@ -43,6 +44,7 @@ from verifier.records.run import (
 
 __all__ = [
     "ARMS",
+    "CLOSED_SINCE",
     "LABELS",
     "SCHEMA_VERSION",
     "TITLES",
@@ -56,6 +58,7 @@ __all__ = [
     "Defect",
     "DraftedAnswers",
     "Drafts",
+    "End",
     "Failure",
     "Fault",
     "Finding",

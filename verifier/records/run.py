@@ -22,7 +22,7 @@ NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 """Refused when a file is read: a negative tolerance would turn every near-tie into a wrong token. (JSON has neither NaN
 nor infinity.)"""
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of the file format. It grows when a reader of the previous version would misread a file."""
 
 Class = Literal["exact", "near-lossless", "diverged", "error"]
@@ -457,7 +457,7 @@ class DraftedAnswers(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True, tag="summary", omit_defaults=True):
-    """Last line of a run. ``complete`` is False when some prompt has no verdict because a server failed.
+    """The result of a run. ``complete`` is False when some prompt has no verdict because a server failed.
 
     ``acceptance_length`` is tokens per decode step, the bonus token and steps without a draft included;
     ``tokens_per_verify_step`` leaves those steps out, and is known only where an engine counts verify steps.
@@ -489,9 +489,3 @@ class Summary(Struct, frozen=True, tag="summary", omit_defaults=True):
     drafting: DraftedAnswers | None = None
     """``None`` where the engine does not count drafts by answer."""
     min_acceptance: float | None = None
-
-
-Record = (
-    Header | ServerRecord | Rendering | Completion | Failure | Drafts | Measurement | Comparison | Finding | Summary
-)
-"""Every kind of line."""

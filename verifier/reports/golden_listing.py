@@ -46,6 +46,8 @@ def _facts(shown: Shown) -> list[tuple[str, str]]:
         ("repeated itself", f"{shown.repeated} of {shown.twice} prompts"),
         ("size", f"{shown.size:,} bytes, {shown.bytes_a_token:.1f} a token"),
     ]
+    if shown.lacking:
+        facts.append(("end", shown.lacking))
     if shown.measurement is not None:
         tolerance = shown.measurement.tolerance
         facts.append(("tolerance", f"{tolerance.value} nat, {tolerance.source}"))

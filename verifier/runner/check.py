@@ -46,6 +46,7 @@ from verifier.servers.connections import connected
 from verifier.servers.protocol import Server
 from verifier.store.refused import findings, refused, unrenderable, without
 from verifier.store.run_file import Run, Store
+from verifier.store.sealing import unfinished
 from verifier.store.staleness import Without, fit
 
 
@@ -75,7 +76,7 @@ class Check:
         self.counting = Counting(self.plan, self.store, self.judge, self.emit)
 
     async def run(self) -> Summary:
-        """All stages; returns what is also the last record of the file."""
+        """All stages; returns the summary, with which the file ends."""
         await self._identify()
         self._take_golden()
         await self._render()
@@ -132,7 +133,7 @@ class Check:
         spec = self.store.servers.get("spec")
         now = spec.fingerprint if spec else None
         fits = fit(self.golden, self.plan.prompts, now, allow=self.plan.allow_mismatch, whole=self.whole)
-        for finding in fits.findings():
+        for finding in [*unfinished(self.golden), *fits.findings()]:
             self._note(finding)
         fits.require(self.golden, strict=self.strict_golden)
         self.counting.tally.add_stale(fits.stale_count)

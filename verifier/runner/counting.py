@@ -58,7 +58,7 @@ class Counting:
         self.emit(Compared(comparison))
 
     def summarise(self, prompts: Prompts) -> Summary:
-        """The summary of a run over ``prompts``, which becomes the last record of its file."""
+        """The summary of a run over ``prompts``, which is stored. The file is then finished."""
         for finding in [*self.store.findings]:
             self.tally.add_finding(finding)
         for drafts in self.store.drafts:
@@ -70,6 +70,7 @@ class Counting:
             note(finding, self.store, self.emit)
         summary = self.tally.summary()
         self.store.append(summary)
+        self.store.finish()
         self.emit(Finished(summary))
         return summary
 

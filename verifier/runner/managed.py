@@ -42,6 +42,7 @@ from verifier.servers.addresses import parse_address
 from verifier.servers.process.launch import Process, free_port, words_of
 from verifier.servers.protocol import Server
 from verifier.store.run_file import Run, Store
+from verifier.store.sealing import require_whole
 
 HEALTH_SECONDS = 1800.0
 """Seconds for a server to start: it may load a large model from a network disk and capture graphs first."""
@@ -247,6 +248,8 @@ def check(settings: Settings, pair: Pair, display: Display, *, write_page: PageW
 async def _check(settings: Settings, pair: Pair, display: Display, write_page: PageWriter) -> Summary:
     async with AsyncExitStack() as stack:
         golden = stack.enter_context(Run(settings.golden)) if settings.golden else None
+        if golden is not None:
+            require_whole(golden, allow=settings.allow_incomplete)
         plan = plan_of(settings, golden)
         ref = pair.reference.mark if pair.reference else None
         options = options_of(settings, plan, spec=pair.speculative.mark, ref=ref)

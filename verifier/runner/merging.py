@@ -19,6 +19,7 @@ from verifier.store.commands import invocation as invoked
 from verifier.store.commands import made_by
 from verifier.store.provisional import renamed_on_success
 from verifier.store.run_file import Run, Store
+from verifier.store.sealing import unfinished
 
 
 def merge(
@@ -49,6 +50,8 @@ def merge(
                 if limits(plan_of(Settings(), shard)) != limits(plan):
                     raise StoreError(f"{shard.path} was made with other options.", "Merge runs of one kind only.")
                 _copy(shard, store)
+                for finding in unfinished(shard):
+                    store.append(finding)
             everything = plan_of(Settings(policy=policy, min_acceptance=least), store)
             summary = asyncio.run(recount(everything, store, display))
         return report(stack.enter_context(Run(output)), summary, display, write_page)

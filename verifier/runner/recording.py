@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from verifier.compare.fingerprints import GRAVE, changed_fields, named_changes
 from verifier.errors import LosslessError, StoreError
 from verifier.plan import Plan
-from verifier.records import Comparison, Drafts, Failure, Finding, Header, Invocation, Record
+from verifier.records import CLOSED_SINCE, Comparison, Drafts, Failure, Finding, Header, Invocation, Record
 from verifier.runner import check as stages
 from verifier.runner.copying import copy_records
 from verifier.runner.run_folder import limits, new_header, note_command, same_work, with_defaults
@@ -57,7 +57,7 @@ async def record_golden(
     """
     header = new_header("golden", plan.prompts, limits(plan), made_by)
     with contextlib.ExitStack() as stack:
-        earlier = stack.enter_context(_there(output))
+        earlier = stack.enter_context(_there(output, update))
         _may_write(output, earlier, header, plan, update)
         kept = earlier if update != "all" else None
         if kept is not None:
@@ -78,12 +78,16 @@ async def record_golden(
 
 
 @contextmanager
-def _there(output: Path) -> Iterator[Run | None]:
-    """The existing golden, or ``None``."""
-    if not output.exists():
-        yield None
-        return
-    with Run(output) as golden:
+def _there(output: Path, update: Update) -> Iterator[Run | None]:
+    """The existing golden, or ``None``. One that is damaged is as good as none where all of it is recorded again."""
+    golden = None
+    if output.exists():
+        try:
+            golden = Run(output)
+        except StoreError:
+            if update != "all":
+                raise
+    with golden or contextlib.nullcontext():
         yield golden
 
 
@@ -103,7 +107,8 @@ def _may_write(output: Path, earlier: Run | None, header: Header, plan: Plan, up
             "Replace it with --update, or add what it lacks with --update-new-only.",
         )
     jobs = plan.passes("ref")
-    if all(earlier.has_completion("ref", prompt.id, job.run) for prompt in plan.prompts for job in jobs):
+    answered = all(earlier.has_completion("ref", prompt.id, job.run) for prompt in plan.prompts for job in jobs)
+    if answered and (earlier.is_whole or earlier.header.schema < CLOSED_SINCE):
         raise StoreError(f"{output} is already complete.", "Record it again with --update, or choose another name.")
 
 

@@ -202,13 +202,14 @@ def run_store(folder: Path, header: Header, display: Display) -> Iterator[Store]
 
 
 def _unfinished(out: Path, header: Header) -> Path | None:
-    """The newest run of the same work under ``out`` that has no verdict on every prompt yet."""
+    """The newest run of the same work under ``out``, unless it is finished: a verdict on every prompt, and its page."""
     for path in sorted(out.glob(f"*/{RUN_FILE}"), reverse=True):
         with contextlib.suppress(StoreError, StopIteration):
             _, first = next(read(path))
             if isinstance(first, Header) and same_work(first, header):
                 with Run(path) as run:
-                    return path if run.summary is None or not run.summary.complete else None
+                    finished = run.summary is not None and run.summary.complete and run.is_whole
+                    return None if finished and path.with_name(REPORT_FILE).exists() else path
     return None
 
 
@@ -254,6 +255,8 @@ def html_page(run: Run, path: Path) -> None:
 
 def report(store: Run, summary: Summary, display: Display, write_page: PageWriter) -> Summary:
     """Write the page of a run beside its file, and show the run."""
+    if isinstance(store, Store):
+        store.finish()  # something may have been noted after the summary
     page = store.path.with_name(REPORT_FILE)
     write_page(store, page)
     display.show(store, summary, page)

@@ -37,6 +37,7 @@ from verifier.store import commands
 from verifier.store.matching import readable
 from verifier.store.provisional import removed_on_failure
 from verifier.store.run_file import Run, Store
+from verifier.store.sealing import require_whole, unfinished
 
 __all__ = ["REPORT_FILE", "RUN_FILE", "Display", "Settings", "check", "compare", "identify", "record", "rescore"]
 
@@ -78,6 +79,8 @@ async def _compare(
         Run(pair.reference) as a,
         Run(pair.speculative) as b,
     ):
+        for file in (a, b):
+            require_whole(file, allow=settings.allow_incomplete)
         plan = plan_of(settings, a)
         options = {"compare": [content_mark(reference), content_mark(speculative)], **limits(plan)}
         folder = new_folder(settings.out, f"{reference.stem}-{speculative.stem}"[:80])
@@ -97,7 +100,7 @@ async def _compare(
                 store.append(finding)
             if pair.by_text:
                 _leave_out_ends(plan, store)
-            for finding in pair.findings:
+            for finding in [*unfinished(a), *unfinished(b), *pair.findings]:
                 store.append(finding)
                 display(Found(finding))
             summary = await Check(plan, store, None, None, display, recorded=b).run()

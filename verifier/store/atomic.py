@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
 
-from verifier.errors import DiskError
+from verifier.errors import not_written
 
 
 @contextmanager
@@ -30,9 +30,7 @@ def written_whole(path: Path) -> Iterator[TextIOWrapper]:
         temporary.chmod(_usual_mode())
         temporary.replace(path)
     except OSError as error:
-        raise DiskError(
-            f"{path} could not be written: {error.strerror}.", "Make room or choose another file."
-        ) from None
+        raise not_written(path, error, "Make room or choose another file, and run the same command again.") from None
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)

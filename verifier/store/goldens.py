@@ -16,12 +16,13 @@ from verifier.compare.divergence import divergence_point
 from verifier.compare.fingerprints import show
 from verifier.compare.speed import generated
 from verifier.compare.verdict import same_answer
-from verifier.errors import DiskError, StoreError
+from verifier.errors import StoreError, not_written
 from verifier.prompts.sets import Prompts
-from verifier.records import SCHEMA_VERSION, Completion, Header, Measurement, Record, ServerRecord
+from verifier.records import SCHEMA_VERSION, Completion, End, Header, Measurement, Record, ServerRecord
 from verifier.store.compression import compress, is_compressed
 from verifier.store.encoding import encode
-from verifier.store.run_file import Run
+from verifier.store.run_file import Run, kind_of
+from verifier.store.sealing import Seal, require_whole, unfinished
 from verifier.store.staleness import fit
 
 
@@ -55,9 +56,7 @@ def write_golden(
         beside.replace(target)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise DiskError(
-            f"{target} could not be written: {error.strerror}.", "Make room and run the same command again."
-        ) from None
+        raise not_written(target, error, "Make room and run the same command again.") from None
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
@@ -85,6 +84,8 @@ def _settled(source: Run, order: Iterable[str], without: Collection[str]) -> Ite
     """The lines of a settled file. It knows records by what they have in common, so that new kinds are kept too."""
     of_prompt: dict[str, dict[_Key, int]] = {"": {}}
     for offset, record in source.scan():
+        if isinstance(record, End):
+            continue
         of_prompt.setdefault(getattr(record, "prompt_id", None) or "", {})[_key(record, offset)] = offset
     general = sorted(of_prompt.pop("").items())
     ids = dict.fromkeys(one for one in (*order, *source.prompt_ids(), *of_prompt) if one in of_prompt)
@@ -92,15 +93,19 @@ def _settled(source: Run, order: Iterable[str], without: Collection[str]) -> Ite
     opening = [offset for key, offset in general if key.kind != "summary"]
     kept = [one for one in ids if one not in without]
     prompts = (offset for one in kept for _, offset in sorted(_answered(of_prompt[one]).items()))
+    seal = Seal()
     for offset in (*opening, *prompts, *closing):
         record = source.at(offset)
         if isinstance(record, Header):
             record = msgspec.structs.replace(record, schema=SCHEMA_VERSION)
-        yield encode(record) + b"\n"
+        line = encode(record) + b"\n"
+        seal.add(line, kind_of(record))
+        yield line
+    yield encode(seal.end()) + b"\n"
 
 
 def _key(record: Record, offset: int) -> _Key:
-    kind = str(record.__struct_config__.tag)
+    kind = kind_of(record)
     other = "" if kind in LATEST else repr(record) if kind == "finding" else f"{offset:020}"
     rank = ORDER.index(kind) if kind in ORDER else len(ORDER) - 2
     return _Key(rank, getattr(record, "arm", None) or "", getattr(record, "run", 0), kind, other)
@@ -132,6 +137,8 @@ class Shown:
     twice: int
     size: int
     measurement: Measurement | None
+    lacking: str = ""
+    """Why the file may lack lines, in a sentence; empty where it ends with the record that counts what it holds."""
 
     @property
     def bytes_a_token(self) -> float:
@@ -166,6 +173,7 @@ def look(path: Path) -> Shown:
             twice,
             path.stat().st_size,
             run.measurement,
+            " ".join(finding.message for finding in unfinished(run)),
         )
 
 
@@ -242,9 +250,10 @@ def prune(path: Path, prompts: Prompts, *, dry_run: bool = False) -> list[str]:
     """Take the prompts out of a golden that are not in ``prompts``; returns their ids.
 
     Raises:
-        StoreError: when nothing would be left, which is never what is meant.
+        StoreError: when nothing would be left, which is never what is meant, and for an unfinished golden.
     """
     with Run(path) as golden:
+        require_whole(golden)
         result = fit(golden, prompts, None)
         if len(result.unused) == len(golden.prompt_ids()):
             raise StoreError(

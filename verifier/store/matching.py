@@ -250,6 +250,7 @@ def _store(answers: Answers, target: Path) -> Iterator[Store]:
     with Store(target, new_header("golden", _Named(answers.path), dict(OPTIONS))) as store:
         store.append(ServerRecord("ref", answers.path.name, fingerprint, Abilities(token_ids=False, scoring=False)))
         yield store
+        store.finish()
 
 
 @dataclass(frozen=True)

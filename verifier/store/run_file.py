@@ -18,13 +18,15 @@ from typing import BinaryIO, TypeVar
 import jsonlines
 from typing_extensions import Buffer, Self
 
-from verifier.errors import DiskError, StoreError
+from verifier.errors import StoreError, is_full, not_written
 from verifier.records import (
+    CLOSED_SINCE,
     SCHEMA_VERSION,
     Arm,
     Comparison,
     Completion,
     Drafts,
+    End,
     Failure,
     Finding,
     Header,
@@ -37,6 +39,7 @@ from verifier.records import (
 )
 from verifier.store.compression import is_compressed, open_plain
 from verifier.store.encoding import decode, decode_fast, encode, unpacked
+from verifier.store.sealing import Seal
 
 R = TypeVar("R", Completion, Rendering, Comparison, Failure)
 
@@ -56,6 +59,7 @@ class _Lines:
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
+        self.line = b""
         self.offset = 0
         self.end = file.tell()
         self.torn = False
@@ -69,6 +73,7 @@ class _Lines:
             raise StopIteration
         self.offset, self.end = self.end, self.end + len(line)
         self.torn = not line.endswith(b"\n")
+        self.line = line
         return line
 
 
@@ -81,12 +86,13 @@ def read(path: Path) -> Iterator[tuple[int, Record]]:
         StoreError: naming file, line and field, when a line is no record of this version.
     """
     with _opened(path) as file:
-        for number, (offset, record) in enumerate(_scan(path, file), 1):
+        lines = _Lines(file)
+        for number, record in enumerate(_scan(path, lines), 1):
             try:
                 whole = unpacked(record)
             except ValueError as error:
                 raise _unreadable(path, number, error) from None
-            yield offset, whole
+            yield lines.offset, whole
 
 
 def _unreadable(path: Path, line: int, error: object) -> StoreError:
@@ -106,16 +112,15 @@ def _opened(path: Path) -> BinaryIO:
         raise StoreError(f"{path} cannot be read: {error.strerror}", "Check the path.") from None
 
 
-def _scan(path: Path, file: BinaryIO) -> Iterator[tuple[int, Record]]:
-    """Every record with its offset, logprobs as they lie in the file."""
-    lines = _Lines(file)
+def _scan(path: Path, lines: _Lines) -> Iterator[Record]:
+    """The record of every line, logprobs as they lie in the file. A last line that is cut off is left out."""
     schema = SCHEMA_VERSION
     try:
         reader = jsonlines.Reader(lines, loads=lambda line: decode_fast(line, schema))  # type: ignore[arg-type]
         for number, record in enumerate(reader, 1):
             if number == 1:
                 schema = _version(path, record)
-            yield lines.offset, record
+            yield record
     except jsonlines.InvalidLineError as error:
         if error.lineno == 1:
             raise _not_ours(path) from None
@@ -124,6 +129,18 @@ def _scan(path: Path, file: BinaryIO) -> Iterator[tuple[int, Record]]:
         raise _unreadable(path, error.lineno, error.__cause__ or error) from None
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}", "Check the path.") from None
+
+
+def _changed(path: Path) -> StoreError:
+    return StoreError(
+        f"{path} was changed after it was written, or is damaged: it does not hold what the record at its end counts.",
+        "Restore it, or record it again.",
+    )
+
+
+def kind_of(record: Record) -> str:
+    """The kind of a record, as its line names it."""
+    return str(record.__struct_config__.tag)
 
 
 def _not_ours(path: Path) -> StoreError:
@@ -185,10 +202,21 @@ class Run:
         self._passes: set[tuple[Arm, int]] = set()
         self._failures: dict[tuple[Arm, int, str], int] = {}
         self._comparisons: dict[str, int] = {}
+        self.is_whole = False
+        """Whether the file ends with the record that counts what it holds."""
+        self.torn = False
+        """Whether the last line was cut off."""
+        self._seal = Seal()
         self._file = _opened(path)
         try:
-            for offset, record in _scan(path, self._file):
-                self._index(offset, record)
+            lines = _Lines(self._file)
+            for record in _scan(path, lines):
+                if isinstance(record, End) and not self._seal.holds(record):
+                    raise _changed(path)
+                self._seal.add(lines.line, kind_of(record))
+                self._index(lines.offset, record)
+            # After the last record comes either nothing, or what `_scan` left out.
+            self.torn = lines.torn and not _is_record(lines.line, SCHEMA_VERSION)
             if not hasattr(self, "header"):
                 raise StoreError(f"{path} is empty.", "Record it again.")
         except BaseException:
@@ -196,6 +224,7 @@ class Run:
             raise
 
     def _index(self, offset: int, record: Record) -> None:
+        self.is_whole = isinstance(record, End)
         if isinstance(record, Header):
             self.header = record
         elif isinstance(record, ServerRecord):
@@ -219,7 +248,7 @@ class Run:
         elif isinstance(record, Finding):
             if record not in self.findings:
                 self.findings.append(record)
-        else:
+        elif isinstance(record, Summary):
             self.summary = record
 
     def _at(self, offset: int | None, kind: type[R]) -> R | None:
@@ -235,7 +264,9 @@ class Run:
         Nothing else may be read from the file until this has come to its end.
         """
         self._file.seek(0)
-        yield from _scan(self.path, self._file)
+        lines = _Lines(self._file)
+        for record in _scan(self.path, lines):
+            yield lines.offset, record
 
     def at(self, offset: int) -> Record:
         """The record that begins at a byte of the plain file."""
@@ -313,6 +344,15 @@ class Run:
         self.close()
 
 
+def is_damaged(path: Path) -> bool:
+    """Whether a file cannot be read, such as one that was changed after it was written."""
+    try:
+        Run(path).close()
+    except StoreError:
+        return True
+    return False
+
+
 class RecordedPrompts:
     """The prompts of a recorded file, in its order, read one at a time."""
 
@@ -351,6 +391,8 @@ class Store(Run):
         except OSError as error:
             if isinstance(error, FileExistsError) and path.exists():
                 raise StoreError(f"{path} exists already.", "Choose another name, or remove it.") from None
+            if is_full(error):
+                raise not_written(path, error, "Make room and run the same command again.") from None
             raise StoreError(
                 f"{path} cannot be written: {error.strerror}", "Choose another output folder with --out or -o."
             ) from None
@@ -358,12 +400,13 @@ class Store(Run):
             self._lock(path)
             if header is None:
                 _require_header(path)
-            self.torn = self._mend_last_line(path)
+            was_torn = self._mend_last_line(path)
             self._schema = SCHEMA_VERSION if header is None else header.schema
-            self._writer = jsonlines.Writer(self._output, dumps=lambda record: encode(record, self._schema))
+            self._writer = jsonlines.Writer(self._output, dumps=self._encoded)
             if header is not None:
                 self._writer.write(header)
             super().__init__(path)
+            self.torn = was_torn
             # A file of an earlier version is gone on with in that version, or it could not be read back.
             self._schema = self.header.schema
         except BaseException:
@@ -421,11 +464,23 @@ class Store(Run):
             self._writer.write(record)
         except OSError as error:
             self._output.truncate(offset)
-            raise DiskError(
-                f"{self.path} could not be written: {error.strerror}.",
-                "What was answered so far is kept. Make room and run the same command again.",
+            raise not_written(
+                self.path, error, "What was answered so far is kept. Make room and run the same command again."
             ) from None
+        self._seal.add(self._line + b"\n", kind_of(record))
         self._index(offset, record)
+
+    def finish(self) -> None:
+        """Close the file with the record that counts what it holds. More may still be appended, and closed again.
+
+        Files that were begun in an earlier format stay without: its readers do not know this record.
+        """
+        if self.header.schema >= CLOSED_SINCE and not self.is_whole:
+            self.append(self._seal.end())
+
+    def _encoded(self, record: Record) -> bytes:
+        self._line = encode(record, self._schema)
+        return self._line
 
     def close(self) -> None:
         super().close()
