@@ -392,7 +392,7 @@ def test_migrate_brings_a_file_of_the_first_format_to_this_one(tmp_path: Path) -
     with Store(path, HEADER) as store:
         store.append(Rendering("a", "d", ids=(1,), prompt=Prompt("a", text="x")))
         store.append(completion("a", run=1))
-        for number in range(8):
+        for number in range(40):
             store.append(completion(f"p{number}"))
     size = path.stat().st_size
     assert migrate(path) == 1
