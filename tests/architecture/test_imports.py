@@ -32,16 +32,10 @@ surfaces (cli, pytest_plugin, demo, api) may import everything below them."""
 HOOK = ("verifier.runner.run_folder", "verifier.reports.html")
 """The one place where running a check reaches into reports: the page that every run leaves beside its file."""
 
+REQUESTS = ("verifier.reports.reproduce", "verifier.servers.reproduction")
+"""The one thing that reports ask of servers: the request that repeats a stored prompt, as data."""
+
 KNOWN: dict[tuple[str, str], str] = {
-    ("verifier.reports.reproduce", "verifier.servers.addresses"): "writes the requests of the adapters as curl",
-    ("verifier.reports.reproduce", "verifier.servers.completions"): "the same",
-    ("verifier.reports.reproduce", "verifier.servers.engines.llamacpp"): "the same",
-    ("verifier.reports.reproduce", "verifier.servers.engines.sglang"): "the same",
-    ("verifier.reports.reproduce", "verifier.servers.engines.tensorrt_llm"): "the same",
-    ("verifier.reports.reproduce", "verifier.servers.engines.vllm"): "the same",
-    ("verifier.reports.reproduce", "verifier.servers.parameters"): "the same",
-    ("verifier.reports.reproduce", "verifier.servers.protocol"): "the same",
-    ("verifier.reports.reproduce", "verifier.servers.tokenizing"): "the same",
     ("verifier.store.matching", "verifier.runner.run_folder"): "needs only `new_header`, which belongs to store/",
 }
 """Imports against the direction that are still there, each with what it would take. None may be added."""
@@ -61,7 +55,7 @@ def crossing(name: str) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", MAY_IMPORT)
 def test_a_part_imports_only_what_it_may(name: str) -> None:
-    assert crossing(name) - {HOOK} - KNOWN.keys() == set()
+    assert crossing(name) - {HOOK, REQUESTS} - KNOWN.keys() == set()
 
 
 def test_known_crossings_are_forgotten_once_they_are_gone() -> None:
@@ -80,6 +74,10 @@ def test_a_leaf_imports_nothing_of_ours(name: str) -> None:
 
 def test_running_a_check_reaches_into_reports_in_one_place() -> None:
     assert crossings("runner", {"reports"}) == {HOOK}
+
+
+def test_reports_take_requests_from_one_place() -> None:
+    assert crossings("reports", {"servers"}) == {REQUESTS}
 
 
 def test_adapters_know_no_judge() -> None:

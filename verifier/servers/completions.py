@@ -9,20 +9,47 @@ from typing import Any
 
 from verifier.compare.shaping import NEUTRAL
 from verifier.errors import ServerError
-from verifier.records import Parameters, Speculation, Timing, TokenLogprob
+from verifier.records import Parameters, Rendering, Speculation, Timing, TokenLogprob
 from verifier.servers import fields
 from verifier.servers.ending import CALLS, given_ids, named
 from verifier.servers.http import Http, Streamed
 from verifier.servers.logprobs import Top, fitting, ordered
 from verifier.servers.messages import Parts, Pieces
-from verifier.servers.parameters import by_name
-from verifier.servers.protocol import Answer, Request
+from verifier.servers.parameters import by_name, json_response
+from verifier.servers.protocol import Answer, Request, Sent
 from verifier.servers.text_logprobs import FORBIDDEN, text_tokens
+from verifier.servers.tokenizing import conversation
 
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
 
 _TOKEN_ID = re.compile(r"token_id:(\d+)")
+
+
+def prompt_of(rendering: Rendering) -> list[int] | str | None:
+    """The prompt by ids where they are known, else as text; ``None`` where there are only messages, or nothing."""
+    return list(rendering.ids) if rendering.ids is not None else rendering.text
+
+
+def plain_request(request: Request, model: str | None) -> Sent | None:
+    """A request in OpenAI's own fields and no other; ``None`` where the rendering holds no prompt."""
+    parameters = request.prompt.parameters
+    body = ({"model": model} if model is not None else {}) | common_sampling(request)
+    if not body["stop"]:
+        # Some servers take no empty list.
+        del body["stop"]
+    return on_openai_path(request, body | json_response(parameters), body | json_response(parameters))
+
+
+def on_openai_path(request: Request, body: dict[str, Any], chat: dict[str, Any]) -> Sent | None:
+    """A completion with the fields of ``body``, or with those of ``chat`` where the rendering holds messages only."""
+    rendering, limit = request.rendering, {"max_tokens": request.max_tokens}
+    prompt = prompt_of(rendering)
+    if prompt is not None:
+        return Sent(COMPLETIONS, body | {"prompt": prompt} | limit)
+    if rendering.messages is None:
+        return None
+    return Sent(CHAT, chat | limit | conversation(rendering.messages, request.prompt.parameters))
 
 
 def common_sampling(request: Request | None = None) -> dict[str, Any]:

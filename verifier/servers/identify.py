@@ -4,31 +4,10 @@ from __future__ import annotations
 
 from verifier.errors import ServerError
 from verifier.servers import fields
-from verifier.servers.engines.llamacpp import LlamaCpp
-from verifier.servers.engines.openai import OpenAI
-from verifier.servers.engines.sglang import SGLang
-from verifier.servers.engines.tensorrt_llm import TensorRTLLM
-from verifier.servers.engines.vllm import VLLM
 from verifier.servers.http import Http
 from verifier.servers.models import asked_model
-from verifier.servers.protocol import Server
-
-Engine = type[SGLang] | type[LlamaCpp] | type[VLLM] | type[TensorRTLLM] | type[OpenAI]
-
-ENGINES: tuple[Engine, ...] = (
-    SGLang,
-    LlamaCpp,
-    VLLM,
-    TensorRTLLM,
-    OpenAI,
-)
-"""In the order in which they are tried: what is surest first, what fits anything last."""
-
-OWNERS: dict[str, Engine] = {"sglang": SGLang, "llamacpp": LlamaCpp, "vllm": VLLM, "tensorrt_llm": TensorRTLLM}
-"""What each engine writes as the owner of its models."""
-
-ONE_MODEL: tuple[Engine, ...] = (SGLang, LlamaCpp)
-"""Engines whose own endpoints name no model."""
+from verifier.servers.protocol import Engine, Server
+from verifier.servers.registry import by_owner, in_order
 
 _TELLING = ("status-401", "status-403", "status-3", "html")
 
@@ -51,8 +30,8 @@ async def connect(http: Http) -> Server:
             raise
         refusal, models = error, {}
     entry = asked_model(models, http)
-    engine = OWNERS.get(str(entry.get("owned_by"))) or await _recognised(http)
-    if engine in ONE_MODEL and http.model is not None and entry != fields.first(models.get("data")):
+    engine = by_owner(entry.get("owned_by")) or await _recognised(http)
+    if engine is not None and engine.one_model and http.model is not None and entry != fields.first(models.get("data")):
         raise ServerError(
             "no-such-model",
             f"{http.url} can only be asked for its first model, not for {http.model!r}.",
@@ -72,9 +51,9 @@ async def connect(http: Http) -> Server:
     )
 
 
-async def _recognised(http: Http) -> Engine | None:
+async def _recognised(http: Http) -> type[Engine] | None:
     """The engine that has what only it has, where its models do not tell."""
-    for engine in ENGINES:
+    for engine in in_order():
         if await engine.recognise(http):
             return engine
     return None

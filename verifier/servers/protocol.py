@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from verifier.records import (
     Abilities,
@@ -140,6 +140,38 @@ class Server(Protocol):
 
     async def counters(self) -> Counters | None:
         """Draft counters since the server's start, or ``None`` where it does not publish them."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sent:
+    """An HTTP POST as data: a path below the server's address, and a JSON body."""
+
+    path: str
+    body: dict[str, Any]
+
+
+class Engine(Server, Protocol):
+    """An adapter class: a `Server` plus what the rest of the package has to know of its engine."""
+
+    recognition_order: ClassVar[int]
+    """Engines are tried from low to high. Sure signs come first, what fits any server comes last."""
+    model_owner: ClassVar[str | None]
+    """``owned_by`` of its models in ``/v1/models``; ``None`` where that does not identify the engine."""
+    one_model: ClassVar[bool]
+    """Whether its native endpoints take no model name, so that only the first model can be used."""
+
+    def __init__(self, http: Http) -> None: ...
+
+    @classmethod
+    def reproduce(cls, request: Request, model: str | None) -> Sent | None:
+        """The request that `generate` sends, without fields that are random or only know a live server.
+
+        Pure. ``None`` where the rendering holds no prompt.
+
+        Args:
+            model: the name under which the server knows its model; ``None`` where it is unknown.
+        """
         ...
 
 

@@ -29,7 +29,7 @@ from verifier.records import (
     TokenLogprob,
 )
 from verifier.servers import fields
-from verifier.servers.completions import timed
+from verifier.servers.completions import plain_request, prompt_of, timed
 from verifier.servers.ending import after_stop, bounded, given_ids, with_end
 from verifier.servers.engines.llamacpp_logprobs import (
     FORCED,
@@ -50,7 +50,7 @@ from verifier.servers.logprobs import no_logprobs
 from verifier.servers.metrics import optional_metrics
 from verifier.servers.names import model_name
 from verifier.servers.parameters import bias_of, require, with_tools
-from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
+from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored, Sent
 from verifier.servers.tokenizing import conversation, once
 from verifier.servers.vocabulary import Vocabulary
 
@@ -101,6 +101,9 @@ class LlamaCpp:
     """One llama.cpp server."""
 
     engine: ClassVar[str] = "llama.cpp"
+    recognition_order: ClassVar[int] = 20
+    model_owner: ClassVar[str | None] = "llamacpp"
+    one_model: ClassVar[bool] = True
     counts_prompt: ClassVar[bool] = True
 
     def __init__(self, http: Http) -> None:
@@ -270,6 +273,16 @@ class LlamaCpp:
     async def _check(self, ids: tuple[int, ...]) -> None:
         await self._ready()
         await self.vocabulary.check(ids, self.http.url)
+
+    @classmethod
+    def reproduce(cls, request: Request, model: str | None) -> Sent | None:
+        prompt, parameters = prompt_of(request.rendering), request.prompt.parameters
+        if prompt is None:
+            return plain_request(request, model)
+        body = {"prompt": prompt, "n_predict": request.max_tokens, "return_tokens": True, "cache_prompt": False}
+        body |= {"stop": list(parameters.stop)} | greedy(parameters)
+        # The marks of the model's own template are known to a live server only.
+        return Sent("/completion", body | choosing(parameters, request.rendering.bias, THINKING[0]))
 
     async def next_token(self, ids: tuple[int, ...], top: int) -> tuple[TokenLogprob, ...]:
         await self._check(ids)

@@ -16,6 +16,7 @@ from verifier.servers.completions import (
     common_sampling,
     engine_sampling,
     parameters_of,
+    plain_request,
 )
 from verifier.servers.ending import bounded
 from verifier.servers.findings import NO_PROBE, no_ids, untold
@@ -23,7 +24,7 @@ from verifier.servers.http import Http
 from verifier.servers.models import asked_model, several_models
 from verifier.servers.names import model_name
 from verifier.servers.parameters import bias_of, json_response, refuse_tools, require
-from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
+from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored, Sent
 from verifier.servers.tokenizing import conversation
 
 PLAIN_FIELDS = Finding(
@@ -45,6 +46,9 @@ class OpenAI:
     """One server that is of no engine known by name."""
 
     engine: ClassVar[str] = "openai"
+    recognition_order: ClassVar[int] = 1000
+    model_owner: ClassVar[str | None] = None
+    one_model: ClassVar[bool] = False
 
     def __init__(self, http: Http) -> None:
         self.http = http
@@ -143,6 +147,11 @@ class OpenAI:
             logprobs = {"logprobs": request.top_logprobs} if request.top_logprobs else {}
             answer = await ask(self.http, COMPLETIONS, body | {"prompt": rendering.text} | logprobs, request)
         return bounded(answer, request.max_tokens, ())
+
+    @classmethod
+    def reproduce(cls, request: Request, model: str | None) -> Sent | None:
+        # A stored run does not say whether the server took more fields than these.
+        return plain_request(request, model)
 
     async def next_token(self, ids: tuple[int, ...], top: int) -> tuple[TokenLogprob, ...]:
         raise _no_ids(self.http.url)

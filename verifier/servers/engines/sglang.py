@@ -27,7 +27,16 @@ from verifier.records import (
     TokenLogprob,
 )
 from verifier.servers import fields
-from verifier.servers.completions import CHAT, ask, chat_logprobs, common_sampling, parameters_of, timed
+from verifier.servers.completions import (
+    CHAT,
+    ask,
+    chat_logprobs,
+    common_sampling,
+    on_openai_path,
+    parameters_of,
+    prompt_of,
+    timed,
+)
 from verifier.servers.ending import after_stop, bounded
 from verifier.servers.engines.sglang_answers import Fold, parse_generated, parse_scores, scored_ids, tokens_of
 from verifier.servers.findings import NO_PROBE, NO_SERVER_INFO, hidden_switch, lossy_switch, no_ids, untold
@@ -35,7 +44,7 @@ from verifier.servers.http import MOST_BYTES, Http
 from verifier.servers.logprobs import no_logprobs
 from verifier.servers.names import model_name, version_tuple
 from verifier.servers.parameters import by_name, json_response, require
-from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
+from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored, Sent
 from verifier.servers.tokenizing import Texts, conversation
 from verifier.servers.vocabulary import Vocabulary
 
@@ -53,6 +62,9 @@ class SGLang:
     """One SGLang server."""
 
     engine: ClassVar[str] = "sglang"
+    recognition_order: ClassVar[int] = 10
+    model_owner: ClassVar[str | None] = "sglang"
+    one_model: ClassVar[bool] = True
     counts_prompt: ClassVar[bool] = False
 
     def __init__(self, http: Http) -> None:
@@ -175,6 +187,17 @@ class SGLang:
         messages, parameters = request.rendering.messages or (), request.prompt.parameters
         asked = conversation(messages, parameters) | chat_logprobs(request.top_logprobs)
         return await ask(self.http, CHAT, chat_sampling(request) | asked, request)
+
+    @classmethod
+    def reproduce(cls, request: Request, model: str | None) -> Sent | None:
+        prompt = prompt_of(request.rendering)
+        if prompt is None:
+            return on_openai_path(request, {}, chat_sampling(request))
+        asked = {"input_ids": prompt} if isinstance(prompt, list) else {"text": prompt}
+        body: dict[str, Any] = {**asked, "sampling_params": sampling(request.max_tokens, request)}
+        if request.prompt.parameters.thinking_budget is not None:
+            body["require_reasoning"] = True
+        return Sent("/generate", body)
 
     async def next_token(self, ids: tuple[int, ...], top: int) -> tuple[TokenLogprob, ...]:
         await self.vocabulary.check(ids, self.http.url)

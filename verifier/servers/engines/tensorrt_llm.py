@@ -23,14 +23,14 @@ from verifier.records import (
     TokenLogprob,
 )
 from verifier.servers import fields
-from verifier.servers.completions import CHAT, COMPLETIONS, ask, engine_sampling, parameters_of
+from verifier.servers.completions import CHAT, COMPLETIONS, ask, engine_sampling, on_openai_path, parameters_of
 from verifier.servers.ending import bounded
 from verifier.servers.findings import NO_PROBE, hidden_switch, no_ids, untold
 from verifier.servers.http import Http
 from verifier.servers.models import asked_model, several_models
 from verifier.servers.names import model_name
 from verifier.servers.parameters import bias_of, refuse_tools
-from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
+from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored, Sent
 from verifier.servers.tokenizing import conversation
 from verifier.servers.vocabulary import Vocabulary
 
@@ -44,6 +44,9 @@ class TensorRTLLM:
     """One trtllm-serve server."""
 
     engine: ClassVar[str] = "tensorrt-llm"
+    recognition_order: ClassVar[int] = 40
+    model_owner: ClassVar[str | None] = "tensorrt_llm"
+    one_model: ClassVar[bool] = False
 
     def __init__(self, http: Http) -> None:
         self.http = http
@@ -149,6 +152,10 @@ class TensorRTLLM:
         if isinstance(answer.stop, int):
             self._ends.add(answer.stop)
         return bounded(answer, request.max_tokens, set() if parameters.ignore_eos else self._ends)
+
+    @classmethod
+    def reproduce(cls, request: Request, model: str | None) -> Sent | None:
+        return on_openai_path(request, sampling(model, request), chat_sampling(model, request))
 
     async def next_token(self, ids: tuple[int, ...], top: int) -> tuple[TokenLogprob, ...]:
         raise ServerError(

@@ -32,6 +32,7 @@ from verifier.servers.completions import (
     ask,
     chat_logprobs,
     engine_sampling,
+    on_openai_path,
     parameters_of,
     top_of_names,
 )
@@ -44,7 +45,7 @@ from verifier.servers.metrics import Metric, optional_metrics
 from verifier.servers.models import asked_model, several_models
 from verifier.servers.names import model_name
 from verifier.servers.parameters import json_response
-from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored
+from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored, Sent
 from verifier.servers.tokenizing import Texts, conversation
 from verifier.servers.vocabulary import Vocabulary
 
@@ -59,6 +60,9 @@ class VLLM:
     """One vLLM server."""
 
     engine: ClassVar[str] = "vllm"
+    recognition_order: ClassVar[int] = 30
+    model_owner: ClassVar[str | None] = "vllm"
+    one_model: ClassVar[bool] = False
 
     def __init__(self, http: Http) -> None:
         self.http = http
@@ -161,6 +165,11 @@ class VLLM:
         answer = await with_end(answer, self._ends, self.texts.decode_all)
         ends = set() if request.prompt.parameters.ignore_eos else self._ends
         return await after_stop(bounded(answer, request.max_tokens, ends), self.texts.decode_all)
+
+    @classmethod
+    def reproduce(cls, request: Request, model: str | None) -> Sent | None:
+        body = sampling(model, request)
+        return on_openai_path(request, body, body)
 
     async def next_token(self, ids: tuple[int, ...], top: int) -> tuple[TokenLogprob, ...]:
         await self._ready()
