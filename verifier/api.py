@@ -22,8 +22,8 @@ from verifier.events import Event
 from verifier.plan import Score
 from verifier.records import Comparison, Finding, SuiteVerdict, Summary
 from verifier.runner import managed, session
-from verifier.runner.run_folder import stored_policy
 from verifier.runner.settings import Settings, Update
+from verifier.runner.stored_judging import judged_as_before
 from verifier.store.run_file import Run as RunFile
 
 T = TypeVar("T")
@@ -294,21 +294,17 @@ def compare_files(
 
 
 def rescore(run: Run | AnyPath, *, ref: str, tolerance: float | None = None, timeout: float = 600.0) -> Run:
-    """Complete the evidence of a run with its reference, as `lossless rescore` does. The run keeps its policy.
+    """Complete the evidence of a run with its reference, as `lossless rescore` does.
+
+    The run keeps the policy, tolerance and acceptance limit that it was checked with; ``tolerance`` overrides its own.
 
     Raises:
         StoreError: when the file cannot be used.
         ServerError: when the reference does not answer.
     """
     path = run.path if isinstance(run, Run) else Path(run)
-    before = Run(path)
-    settings = Settings(
-        ref=ref,
-        tolerance=tolerance,
-        timeout=timeout,
-        policy=stored_policy(path),
-        min_acceptance=before.summary.min_acceptance,
-    )
+    given = () if tolerance is None else ("tolerance",)
+    settings = judged_as_before(Settings(ref=ref, tolerance=tolerance, timeout=timeout), path, given)
     return _ran(lambda display: session.rescore(settings, path, display))
 
 

@@ -185,6 +185,16 @@ def test_a_config_file_comes_after_the_command_line_and_the_environment(
     assert settings.seen["arguments"][1].max_tokens == tokens
 
 
+@pytest.mark.parametrize(("source", "passes"), [("command line", 0), ("environment", 0), ("default", 2)])
+def test_zero_on_the_command_line_overrides_a_config_file(
+    settings: Given, tmp_path: Path, source: str, passes: int
+) -> None:
+    (tmp_path / "lossless.toml").write_text(f"{CONFIG}noise_concurrency = 2\n")
+    more = [(source, "noise_concurrency", "0")] if source != "default" else []
+    assert settings.run("check", ("command line", "config", "lossless.toml"), *more) == 70
+    assert settings.seen["arguments"][1].noise_concurrency == passes
+
+
 def test_a_weaker_switch_for_another_way_of_working_is_no_error(settings: Given, tmp_path: Path) -> None:
     settings.patch.setenv("LOSSLESS_TOGETHER", "1")
     settings.patch.setenv("LOSSLESS_ONLY", "a")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from verifier import run_options
 from verifier.cli.sources import Option, strength
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from verifier.runner.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_JUDGING = frozenset(one.name for one in run_options.declared(run_options.JudgingOptions))
 
 
 class Number(click.FloatRange):
@@ -105,7 +108,13 @@ def settings_of(context: click.Context, command: run_options.Command) -> Setting
 
 def given(context: click.Context) -> frozenset[str]:
     """Names of the parameters that the user has set, on the command line or in the environment."""
-    return frozenset(name for name in context.params if strength(context, name) > 1)
+    return frozenset(name for name in context.params if _is_given(context, name))
+
+
+def _is_given(context: click.Context, name: str) -> bool:
+    """Whether the user has set a parameter, to whatever value: 0 is one."""
+    sources = {ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT}
+    return context.params.get(name) is not None and context.get_parameter_source(name) in sources
 
 
 def invoked(context: click.Context) -> Invocation:
@@ -131,8 +140,12 @@ def long_name(parameter: click.Parameter) -> str:
 def _matters(context: click.Context, parameter: click.Parameter, value: Any) -> bool:
     """Whether leaving an option out would give another value, here or where a configuration sets others."""
     name = parameter.name or ""
-    if context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT:
+    if context.get_parameter_source(name) is ParameterSource.DEFAULT:
         return False
+    if context.command.name == "rescore" and name in {
+        one.name for one in run_options.declared(run_options.JudgingOptions)
+    }:
+        return _is_given(context, name)  # one that is not given keeps the value of the run
     if value != _own_default(context, parameter):
         return True
     configured = name in (context.default_map or {}) or parameter.value_from_envvar(context) is not None

@@ -23,11 +23,11 @@ def command(ctx: click.Context, /, run: Path, as_json: bool, quiet: bool, **_: A
     """Ask the reference about every difference of RUN.jsonl that has no full evidence yet.
 
     For one card: check against a golden, stop the speculative server, start the reference again, rescore. The run keeps
-    its policy and --min-acceptance, unless others are given.
+    its policy (--policy, --fail-on, --allow), --tolerance and --min-acceptance; give one again to change it.
     """
     from verifier.reports.terminal import Terminal
     from verifier.runner import session
-    from verifier.runner.run_folder import judged_as_before
+    from verifier.runner.stored_judging import judged_as_before
 
     settings = judged_as_before(options.settings_of(ctx, "rescore"), run, options.given(ctx))
     with Terminal(as_json=as_json, quiet=quiet) as terminal:

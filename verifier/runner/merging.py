@@ -15,6 +15,7 @@ from verifier.runner.copying import copy_records
 from verifier.runner.counting import recount
 from verifier.runner.run_folder import PageWriter, html_page, limits, new_header, plan_of, report
 from verifier.runner.settings import Display, Settings
+from verifier.runner.stored_judging import Judging, judging_of
 from verifier.store.commands import invocation as invoked
 from verifier.store.commands import made_by
 from verifier.store.provisional import renamed_on_success
@@ -33,12 +34,13 @@ def merge(
     """Merge runs into ``output`` and give the verdict on all of their prompts. When that fails, nothing is left behind.
 
     Raises:
-        StoreError: when they are of different servers, options or policies, or share a prompt, or ``output`` exists.
+        StoreError: when they have different servers or options, were judged differently, or share a prompt, or when
+            ``output`` exists.
     """
     with ExitStack() as stack:
         shards = [stack.enter_context(Run(path)) for path in paths]
         first = shards[0]
-        policy, least = _common_policy(shards), _common_acceptance(shards)
+        judging = _common_judging(shards)
         plan = plan_of(Settings(), first)
         parts = (step for shard in shards for step in made_by(shard))
         joining = invocation or invoked("merge", {"output": output}, paths)
@@ -52,7 +54,10 @@ def merge(
                 _copy(shard, store)
                 for finding in unfinished(shard):
                     store.append(finding)
-            everything = plan_of(Settings(policy=policy, min_acceptance=least), store)
+            settings = Settings(
+                policy=judging.policy, min_acceptance=judging.min_acceptance, tolerance=judging.tolerance
+            )
+            everything = plan_of(settings, store)
             summary = asyncio.run(recount(everything, store, display))
         return report(stack.enter_context(Run(output)), summary, display, write_page)
 
@@ -72,30 +77,30 @@ def _same_servers(first: Run, shard: Run) -> None:
         )
 
 
-def _common_policy(shards: Sequence[Run]) -> Policy:
-    """The policy that all shards were checked by. One that was stopped before its verdict has none."""
-    policies = {shard.path: Policy.of_summary(shard.summary) for shard in shards if shard.summary is not None}
-    for path, policy in policies.items():
-        first = next(iter(policies.values()))
-        if (policy.fail_on, policy.allow) != (first.fail_on, first.allow):
+def _common_judging(shards: Sequence[Run]) -> Judging:
+    """How all shards were judged, or were to be judged where one was stopped before its verdict.
+
+    Raises:
+        StoreError: when they do not agree on the policy, the tolerance or the least acceptance length.
+    """
+    known = {shard.path: judging_of(shard) for shard in shards if shard.summary is not None or shard.header.made_by}
+    first = next(iter(known.values()), Judging(Policy()))
+    for path, judging in known.items():
+        mine, expected = judging.policy, first.policy
+        if (mine.fail_on, mine.allow) != (expected.fail_on, expected.allow):
             raise StoreError(
-                f"{path} was checked with the policy {policy.name!r}, the first run with {first.name!r}.",
+                f"{path} was checked with the policy {mine.name!r}, the first run with {expected.name!r}.",
                 "Check all shards with the same policy.",
             )
-    return next(iter(policies.values()), Policy())
-
-
-def _common_acceptance(shards: Sequence[Run]) -> float | None:
-    """The acceptance length that all shards were asked for."""
-    asked = {shard.path: shard.summary.min_acceptance for shard in shards if shard.summary is not None}
-    first = next(iter(asked.values()), None)
-    for path, least in asked.items():
-        if least != first:
-            here, there = (f"{one:g}" if one is not None else "none" for one in (least, first))
-            raise StoreError(
-                f"{path} was checked with another --min-acceptance than the first run: {here}, not {there}.",
-                "Check all shards with the same one.",
-            )
+        for name in ("min_acceptance", "tolerance"):
+            here, there = getattr(judging, name), getattr(first, name)
+            if here != there:
+                this, that = ("none" if one is None else f"{one:g}" for one in (here, there))
+                option = f"--{name.replace('_', '-')}"
+                raise StoreError(
+                    f"{path} was checked with another {option} than the first run: {this}, not {that}.",
+                    "Check all shards with the same one.",
+                )
     return first
 
 

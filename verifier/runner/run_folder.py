@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -15,14 +15,13 @@ from typing import Any, Literal
 import msgspec
 
 from verifier import __version__
-from verifier.compare.policy import Policy
 from verifier.errors import StoreError
 from verifier.plan import Pass, Plan
 from verifier.prompts.selection import Filter, Selection, sample_ids
 from verifier.prompts.sets import Prompts
 from verifier.records import SCHEMA_VERSION, Finding, Header, Invocation, Prompt, Summary
 from verifier.run_options import BOUNDS, AskingOptions, JudgingOptions, declared, problem
-from verifier.runner.settings import DEFAULT_MAX_TOKENS, DEFAULT_PROMPTS, POLICY, Display, Settings
+from verifier.runner.settings import DEFAULT_MAX_TOKENS, DEFAULT_PROMPTS, Display, Settings
 from verifier.servers.addresses import parse_address
 from verifier.store.run_file import Run, Store, read
 
@@ -222,24 +221,6 @@ def new_folder(out: Path, name: str) -> Path:
         if not folder.exists():
             return folder
     raise StoreError(f"{out} has too many runs of this second.", "Wait a second.")
-
-
-def stored_policy(path: Path) -> Policy:
-    """The policy that a run was checked by; the default one for a run without a verdict. Raises `StoreError`."""
-    with Run(path) as run:
-        return Policy() if run.summary is None else Policy.of_summary(run.summary)
-
-
-def judged_as_before(settings: Settings, path: Path, given: Collection[str]) -> Settings:
-    """``settings`` with the policy and the least acceptance length of a run, except for options that are ``given``.
-
-    Raises `StoreError`.
-    """
-    with Run(path) as run:
-        least = None if run.summary is None else run.summary.min_acceptance
-    if not POLICY & set(given):
-        settings = replace(settings, policy=stored_policy(path))
-    return settings if "min_acceptance" in given else replace(settings, min_acceptance=least)
 
 
 PageWriter = Callable[[Run, Path], None]
