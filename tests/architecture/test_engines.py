@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from tests.architecture.modules import modules, tree
+from tests.architecture.modules import modules, ours, tree
 from verifier.servers.registry import ENGINES
 
 ALLOWED = {
@@ -33,8 +33,8 @@ def imports_of_adapters() -> set[str]:
         module
         for module in modules()
         if not module.startswith("verifier.servers.engines.")
-        for node in ast.walk(tree(module))
-        if isinstance(node, ast.ImportFrom) and node.module in adapters
+        for one in ours(module)
+        if one.target in adapters
     }
 
 
