@@ -38,7 +38,8 @@ def plain_request(request: Request, model: str | None) -> Sent | None:
     if not body["stop"]:
         # Some servers take no empty list.
         del body["stop"]
-    return on_openai_path(request, body | json_response(parameters), body | json_response(parameters))
+    body |= json_response(parameters)
+    return on_openai_path(request, body, body)
 
 
 def on_openai_path(request: Request, body: dict[str, Any], chat: dict[str, Any]) -> Sent | None:

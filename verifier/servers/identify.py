@@ -15,12 +15,12 @@ _TELLING = ("status-401", "status-403", "status-3", "html")
 async def connect(http: Http) -> Server:
     """The server at an address, of the engine that it turns out to be. Generates nothing.
 
-    One request as a rule: the owner of the model is the engine. Where that is not told, each engine is asked for what
-    only it has.
+    Usually one request is enough: the owner of the model identifies the engine. Where it does not, each engine is
+    tested by endpoints that only it has.
 
     Raises:
-        ServerError: ``unknown-server`` when nothing fits, with what was tried; ``no-such-model`` when it has not the
-            model that the address names; ``status-401`` or the like when the server refuses to be asked.
+        ServerError: ``unknown-server`` when nothing fits, with what was tried; ``no-such-model`` when it does not
+            serve the model that the address names; ``status-401`` or the like when the server refuses access.
     """
     refusal: ServerError | None = None
     try:
@@ -52,7 +52,7 @@ async def connect(http: Http) -> Server:
 
 
 async def _recognised(http: Http) -> type[Engine] | None:
-    """The engine that has what only it has, where its models do not tell."""
+    """The first engine whose own endpoints are there; ``None`` where none fits."""
     for engine in in_order():
         if await engine.recognise(http):
             return engine

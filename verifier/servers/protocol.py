@@ -39,8 +39,8 @@ class Request:
     top_logprobs: int = 0
     """How many of the most likely tokens to return at each position; 0 asks for no logprobs at all."""
     stream: bool = False
-    """Ask for the answer in pieces. What comes out is the same `Answer`; where the server does not tell how long its
-    prefill took, ``timing.prefill`` is the client's time to the first token."""
+    """Ask for the answer in pieces. What comes out is the same `Answer`; where the server does not report how long
+    its prefill took, ``timing.prefill`` is the client's time to the first token."""
     reuse_prefix: bool = False
     """Whether the server may use what it kept of an earlier request; answers that are compared are never asked so."""
 
@@ -177,7 +177,7 @@ class Engine(Server, Protocol):
 
 @runtime_checkable
 class TellsShaped(Protocol):
-    """A server that also tells what penalties and biases make of a distribution; most tell only the plain model's."""
+    """A server that also reports distributions with penalties and biases applied; most report the plain model only."""
 
     counts_prompt: ClassVar[bool]
     """Whether penalties look at the prompt as at the answer, so that a prefix can stand for what was said."""

@@ -150,8 +150,14 @@ class OpenAI:
 
     @classmethod
     def reproduce(cls, request: Request, model: str | None) -> Sent | None:
-        # A stored run does not say whether the server took more fields than these.
-        return plain_request(request, model)
+        sent = plain_request(request, model)
+        if sent is None:
+            return None
+        # A file does not say whether the server took fields beyond OpenAI's own. It must have taken those that a prompt
+        # asked for, since a server that refuses them is never asked such a prompt.
+        wide, neutral = engine_sampling(request), engine_sampling()
+        asked = {name: wide[name] for name in LACKS_PLAIN if wide[name] != neutral[name]}
+        return Sent(sent.path, sent.body | asked)
 
     async def next_token(self, ids: tuple[int, ...], top: int) -> tuple[TokenLogprob, ...]:
         raise _no_ids(self.http.url)
