@@ -65,6 +65,8 @@ class Tally:
     """Kinds of failures by the server that failed."""
     stale: int = 0
     """Prompts that were left out because the golden's answer is to something else than what is asked now."""
+    without_ids: int = 0
+    """Answers without token ids from a server whose other answers have them."""
 
     def add_drafts(self, drafts: Drafts) -> None:
         """Take a server's own counters, which some engines report instead of counts by answer."""
@@ -78,6 +80,10 @@ class Tally:
     def add_stale(self, count: int) -> None:
         """Take how many prompts were left out because the golden is stale for them."""
         self.stale += count
+
+    def add_without_ids(self, count: int) -> None:
+        """Take how many answers came without token ids, of servers whose other answers have them."""
+        self.without_ids += count
 
     def add_finding(self, finding: Finding) -> None:
         if finding.severity == "invalid":
@@ -251,6 +257,11 @@ class Tally:
             doubts.append(self.openness.sentences(self.total))
         if self.classes["error"]:
             doubts.append(self._unanswered())
+        if self.without_ids:
+            doubts.append(
+                f"{_answers(self.without_ids)} came without token ids, which the server's other answers have: only "
+                "the text could be compared."
+            )
         if self.stale:
             doubts.append(
                 f"{self.stale} of {self.total + self.stale} prompts were not compared, because the golden is stale for "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from verifier.compare.collapse import Course
@@ -16,6 +17,7 @@ from verifier.prompts.sets import Prompts
 from verifier.records import ARMS, Comparison, Finding, Prompt, Summary
 from verifier.store.refused import refused, without
 from verifier.store.run_file import Store
+from verifier.store.staleness import named_ids
 
 
 def note(finding: Finding, store: Store, emit: Handler) -> None:
@@ -65,6 +67,8 @@ class Counting:
             self.tally.add_drafts(drafts)
         spec = self.store.servers.get("spec")
         self.tally.add_servers(method_of(spec.fingerprint if spec else None), self.store.measurement)
+        for lacking in self._without_ids(prompts):
+            note(lacking, self.store, self.emit)
         by_pairs = without_effect(self.store, prompts)
         for finding in [*self.tally.findings(), *self._collapses(prompts), *by_pairs, *self._despite_determinism()]:
             note(finding, self.store, self.emit)
@@ -73,6 +77,26 @@ class Counting:
         self.store.finish()
         self.emit(Finished(summary))
         return summary
+
+    def _without_ids(self, prompts: Prompts) -> Iterator[Finding]:
+        """The arms that gave ids with some answers only. What was asked in the same form is answered in the same."""
+        for arm in ARMS:
+            lacking: dict[object, list[str]] = {}
+            having: set[object] = set()
+            for prompt in prompts:
+                answer, rendering = self.store.completion(arm, prompt.id), self.store.rendering(prompt.id)
+                if answer is None or rendering is None:
+                    continue
+                form = rendering.ids is None, rendering.messages is None, bool(prompt.parameters.tools)
+                if answer.ids:
+                    having.add(form)
+                elif answer.text or answer.tool_calls:
+                    lacking.setdefault(form, []).append(prompt.id)
+            ids = [one for form, names in lacking.items() if form in having for one in names]
+            if ids:
+                self.tally.add_without_ids(len(ids))
+                message = f"Answers without token ids, which others have: {named_ids(ids)}. See the server's log."
+                yield Finding("ids-missing", message, severity="warning", arm=arm)
 
     def _despite_determinism(self) -> list[Finding]:
         ref, spec = self.store.servers.get("ref"), self.store.servers.get("spec")

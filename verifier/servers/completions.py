@@ -131,7 +131,7 @@ class Fold:
     def __init__(self) -> None:
         self._text: list[str] = []
         self._message: Pieces | None = None
-        self._ids: list[int] | None = None
+        self._ids: list[Any] | None = None
         self._logprobs: dict[str, list[Any]] = {}
         self._ending: dict[str, Any] = {}
         self._around: dict[str, Any] = {}
@@ -154,10 +154,11 @@ class Fold:
                 self._message = Pieces()
             piece = self._message.take(delta)
         ids = choice.get("token_ids")
-        if isinstance(ids, list):
+        if ids is not None:
             if self._ids is None:
                 self._ids = []
-            self._ids += ids
+            # What is no list is kept as no id can be, for `parse` to refuse.
+            self._ids += ids if isinstance(ids, list) else [[ids]]
         if choice.get("logprobs") is not None:
             for name, values in fields.mapping(choice["logprobs"]).items():
                 if isinstance(values, list):
@@ -208,11 +209,11 @@ def parse(reply: dict[str, Any], request: Request, url: str) -> Answer:
     text = message.reasoning + message.content if message else fields.text(choice.get("text")) or ""
     calls = message.calls if message else ()
     logprobs = fields.mapping(choice.get("logprobs"))
-    ids = fields.integers(choice.get("token_ids"))
+    ids = fields.answer_ids(choice.get("token_ids"), url)
     ids = ids or _ids_of_names(logprobs) or ids
     stop = choice.get("stop_reason")
     stop = stop if stop is not None else choice.get("matched_stop")
-    stop = stop if isinstance(stop, str) else fields.integer(stop)
+    stop = fields.text(stop) if isinstance(stop, str) else fields.integer(stop)
     finish, stop, defect = named(reason, stop, request.prompt.parameters.stop)
     if finish == "eos" and stop is None and request.prompt.parameters.stop and "stop_reason" not in choice:
         # Plain OpenAI says "stop" for both, and does not say which. A tool call is never ended by a stop string.

@@ -9,7 +9,11 @@ from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
+from verifier.errors import ServerError
+
 T = TypeVar("T")
+MOST_ID = 2**31 - 1
+"""Engines keep token ids in 32-bit integers."""
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -39,7 +43,8 @@ def text(value: Any) -> str | None:
 
 
 def integer(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """An integer of at most 53 bits, which every reader of JSON gets exactly, or ``None``."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 2**53 else None
 
 
 def integers(value: Any) -> tuple[int, ...] | None:
@@ -49,11 +54,38 @@ def integers(value: Any) -> tuple[int, ...] | None:
     return tuple(value)
 
 
+def answer_ids(value: Any, url: str) -> tuple[int, ...] | None:
+    """The token ids of an answer, or ``None`` where the server sent none.
+
+    Raises:
+        ServerError: ``malformed-ids`` for anything else. To compare such an answer by its text alone would hide that
+            the server's ids are broken.
+    """
+    if value is None:
+        return None
+    found = integers(value)
+    if found is None or max(found, default=0) > MOST_ID:
+        raise ServerError("malformed-ids", f"{url} sent {_wrong_in(value)} as token ids.", "See the server's log.")
+    return found
+
+
+def _wrong_in(value: Any) -> str:
+    """What is wrong with ids, short enough for a sentence."""
+    if not isinstance(value, list):
+        return f"{type(value).__name__} {str(value)[:40]!r}"
+    wrong = next((item for item in value if type(item) is not int or not 0 <= item <= MOST_ID), None)
+    return f"{str(wrong)[:40]!r} ({type(wrong).__name__})"
+
+
 def number(value: Any) -> float | None:
     """A finite number, or ``None``."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
 
 
 def milliseconds(value: Any) -> float | None:
@@ -74,7 +106,7 @@ def digest(value: Any) -> str:
 
 def whole(value: Any) -> int | None:
     """A non-negative integer, also where it is written as a string, as in the labels of a metric."""
-    if isinstance(value, str) and value.isascii() and value.isdigit():
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 15:
         return int(value)
     found = integer(value)
     return found if found is not None and found >= 0 else None

@@ -17,6 +17,7 @@ import httpx
 import msgspec
 
 from verifier.errors import ServerError
+from verifier.foreign_json import read_json
 from verifier.servers.addresses import is_loopback, split_model, without_user
 from verifier.servers.sse import DONE, Events
 
@@ -199,7 +200,7 @@ class Http:
 
     def _event(self, payload: bytes, path: str, *, last: bool) -> dict[str, Any]:
         try:
-            event = _decode(payload)
+            event = read_json(payload)
         except ValueError:
             kind, what = ("stops-short", "ended in the middle of an event") if last else ("no-json", "sent no JSON")
             raise ServerError(kind, f"{self.url}{path} {what} of its stream.", "See the server's log.") from None
@@ -341,28 +342,9 @@ class Http:
         return ServerError("transport", f"{where}: {self._scrub(str(trouble))[:QUOTED]}", "See the server's log.")
 
 
-_DECODER = msgspec.json.Decoder()
-
-
-def _decode(content: bytes) -> Any:
-    """JSON, with what some engines write: NaN, Infinity, half surrogate pairs.
-
-    Raises:
-        ValueError: when it is none.
-    """
-    try:
-        return _DECODER.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
-    try:
-        return json.loads(content)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
 def _json(content: bytes, http: Http, path: str) -> Any:
     try:
-        return _decode(content)
+        return read_json(content)
     except ValueError:
         start = http._scrub(content[:MOST_QUOTABLE].decode("utf-8", "replace")).strip()
         if start[:1] == "<":
@@ -377,7 +359,7 @@ def _json(content: bytes, http: Http, path: str) -> Any:
 def _message_of(content: bytes) -> str:
     """The sentence in an error body, whatever shape the engine gives it."""
     try:
-        body = _decode(content)
+        body = read_json(content)
     except ValueError:
         text = content[:MOST_QUOTABLE].decode("utf-8", "replace").strip()
         return "" if text[:1] == "<" else text

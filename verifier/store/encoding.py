@@ -60,8 +60,10 @@ def decode_fast(line: bytes, schema: int = SCHEMA_VERSION) -> Record:
     """As `decode`, but logprobs stay as they lie in the file: for whoever only wants to know what the line is."""
     try:
         return (_DECODER if schema > NESTED_LOGPROBS else _NESTED_DECODER).decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError) as error:
         raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _packed(completion: Completion) -> _Line:

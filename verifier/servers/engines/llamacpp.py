@@ -388,8 +388,9 @@ class Fold:
     def take(self, event: dict[str, Any]) -> bool:
         """Add one event; whether it carried a piece of the answer."""
         for name, values in self._lists.items():
-            if isinstance(event.get(name), list):
-                values.extend(event[name])
+            if (piece := event.get(name)) is not None:
+                # What is no list is kept as no item can be, to be refused with the whole answer.
+                values.extend(piece if isinstance(piece, list) else [[piece]])
         text = event.get("content")
         if isinstance(text, str):
             self._text.append(text)
@@ -413,7 +414,7 @@ def parse_completion(reply: dict[str, Any], url: str, asked: int = 0) -> Answer:
     text = fields.text(reply.get("content"))
     if text is None or reply.get("stop") is not True:
         raise ServerError("stops-short", f"{url} sent an answer without its end.", "See the server's log.")
-    ids = fields.integers(reply.get("tokens"))
+    ids = fields.answer_ids(reply.get("tokens"), url)
     finish = FINISH.get(str(reply.get("stop_type")), "unknown")
     if not ids and not text and finish != "eos":
         raise ServerError("empty", f"{url} sent an empty answer.", "See the server's log.")

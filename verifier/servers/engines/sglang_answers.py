@@ -25,7 +25,8 @@ class Fold:
     def take(self, event: dict[str, Any]) -> bool:
         """Add one event; whether it carried a piece of the answer."""
         ids = event.get("output_ids")
-        ids = ids if isinstance(ids, list) else []
+        # What is no list is kept as no id can be, to be refused with the whole answer.
+        ids = ids if isinstance(ids, list) else [] if ids is None else [[ids]]
         text = event.get("text")
         text = text if isinstance(text, str) else ""
         meta = fields.mapping(event.get("meta_info"))
@@ -76,11 +77,11 @@ def parse_generated(reply: dict[str, Any], request: Request, url: str, drafts: i
     text = fields.text(reply.get("text"))
     if text is None or kind is None:
         raise ServerError("stops-short", f"{url} sent an answer without its end.", "See the server's log.")
-    ids = fields.integers(reply.get("output_ids"))
+    ids = fields.answer_ids(reply.get("output_ids"), url)
     if kind == "abort":
         raise ServerError("aborted", f"{url} gave up: {fields.text(reason.get('message'))}", "See the server's log.")
     matched = reason.get("matched")
-    matched = matched if isinstance(matched, str) else fields.integer(matched)
+    matched = fields.text(matched) if isinstance(matched, str) else fields.integer(matched)
     finish, stop, defect = named(kind, matched, request.prompt.parameters.stop)
     if not ids and not text and finish != "eos" and request.max_tokens:
         raise ServerError("empty", f"{url} sent an empty answer.", "See the server's log.")
