@@ -16,6 +16,7 @@ import pytest
 
 from tests.helpers.mock_servers import MockServer
 from verifier.errors import LosslessError, ServerError
+from verifier.servers import answer_size
 from verifier.servers import http as module
 from verifier.servers.addresses import parse_address
 from verifier.servers.http import Http, Secret
@@ -179,8 +180,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("ask", [generate, stream])
     def test_an_endless_answer_is_given_up(self, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "MOST_BYTES", 2**20)
-        monkeypatch.setattr(Http.stream, "__kwdefaults__", {"most": 2**20})
+        monkeypatch.setattr(answer_size, "UNSTATED_TOKENS", 16)
         with MockServer("llama.cpp", faults={"endless": {"type": "text/event-stream"}}) as server:
             assert failure(lambda: ask(server.url, timeout=30.0)).kind == "too-large"
 

@@ -17,6 +17,7 @@ from verifier.events import Advanced, Answered, Event, Failed, Found, Handler, S
 from verifier.plan import Pass
 from verifier.prompts.sets import Prompts
 from verifier.records import Arm, Completion, Drafts, Failure, Finding, Prompt, Rendering, Timing
+from verifier.servers.answer_size import require_size
 from verifier.servers.logprobs import doubtful
 from verifier.servers.parameters import REFUSED, refusal
 from verifier.servers.protocol import Answer, Counters, Request, Server
@@ -186,6 +187,7 @@ async def _answer(server: Server, job: Pass, prompt: Prompt, store: Store, emit:
     began = time.perf_counter()
     answer = await server.generate(request)
     total = round(time.perf_counter() - began, 4)
+    require_size(len(answer.ids or ()), len(answer.text), request.max_tokens, server.http.url)
     if answer.top and (wrong := doubtful(answer.top)):
         answer = replace(answer, top=None, notes=(*answer.notes, wrong))
     for note in answer.notes:

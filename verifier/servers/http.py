@@ -19,10 +19,8 @@ import msgspec
 from verifier.errors import ServerError
 from verifier.foreign_json import read_json
 from verifier.servers.addresses import is_loopback, split_model, without_user
+from verifier.servers.answer_size import MOST_BYTES, most_bytes, plain_chunks
 from verifier.servers.sse import DONE, Events
-
-MOST_BYTES = 512 * 2**20
-"""Bytes of one answer: 131,072 tokens with 20 logprobs each fit four times over; a server that never ends does not."""
 
 QUOTED = 300
 """Characters of a server's own error text that are quoted."""
@@ -123,7 +121,7 @@ class Http:
             ),
             # A proxy of the environment is for the world outside; loopback is not behind it.
             trust_env=not is_loopback(self.url),
-            headers={"User-Agent": "lossless"},
+            headers={"User-Agent": "lossless", "Accept-Encoding": "identity"},
             transport=transport,
         )
 
@@ -150,19 +148,20 @@ class Http:
         return _json(await self._send("POST", path, body=body, again=False), self, path)
 
     async def stream(
-        self, path: str, body: Any, take: Callable[[dict[str, Any]], bool], *, most: int = MOST_BYTES
+        self, path: str, body: Any, take: Callable[[dict[str, Any]], bool], *, repeats: int = 1
     ) -> Streamed:
         """Events of a POST that generates in pieces: never sent again once the server may have begun.
 
         Args:
             take: called with each event as it comes; returns whether the event carried tokens.
-            most: bytes of the whole stream at which it is given up.
+            repeats: how often the stream may send the whole answer so far.
 
         Raises:
             ServerError: ``stream-error`` for an error object in the stream, ``no-stream`` when the answer is not one,
                 ``stops-short`` for an event that is cut off by the end, and as `generate` does.
         """
         state = Streamed(first=None, done=False)
+        most = repeats * most_bytes(body, len(msgspec.json.encode(body)), stream=True)
 
         async def consume(response: httpx.Response, sent: float) -> None:
             nonlocal state
@@ -181,7 +180,7 @@ class Http:
                 "Ask without streaming: a proxy in between may gather the pieces.",
             )
         events, size, first = Events(), 0, None
-        pieces = _pieces(response)
+        pieces = plain_chunks(response, f"{self.url}{path}")
         async for piece in pieces:
             size += len(piece)
             if size > most:
@@ -246,7 +245,7 @@ class Http:
             try:
                 # httpx's timeout is between bytes; this one also ends an answer that trickles.
                 response, content = await asyncio.wait_for(
-                    self._once(method, path, body, params, consume), max(1.0, deadline - time.monotonic())
+                    self._once(method, path, body, params, consume, again), max(1.0, deadline - time.monotonic())
                 )
                 if response.is_success:
                     return content
@@ -273,6 +272,7 @@ class Http:
         body: Any,
         params: dict[str, str] | None,
         consume: Consumer | None,
+        again: bool,
     ) -> tuple[httpx.Response, bytes]:
         content = None if body is None else msgspec.json.encode(body)
         headers = {} if body is None else {"Content-Type": "application/json"}
@@ -285,10 +285,11 @@ class Http:
             if consume and response.is_success:
                 await consume(response, sent)
                 return response, b""
-            async for chunk in response.aiter_bytes():
+            most = most_bytes(body, len(content)) if content and not again else MOST_BYTES
+            async for chunk in plain_chunks(response, f"{self.url}{path}"):
                 size += len(chunk)
-                if size > MOST_BYTES:
-                    raise self._too_large(MOST_BYTES)
+                if size > most:
+                    raise self._too_large(most)
                 chunks.append(chunk)
             if response.status_code >= 500 and (connection := response.extensions.get("network_stream")):
                 # After an error of its own a server closes the connection, as uvicorn does; the next request would meet
@@ -297,7 +298,9 @@ class Http:
         return response, b"".join(chunks)
 
     def _too_large(self, most: int) -> ServerError:
-        return ServerError("too-large", f"{self.url} sent over {most} bytes.", "Ask for fewer tokens or logprobs.")
+        return ServerError(
+            "too-large", f"{self.url} sent over {most:,} bytes, far more than was asked for.", "See the server's log."
+        )
 
     def _scrub(self, text: str) -> str:
         """A server's own words, without our key, should it repeat it."""
@@ -371,13 +374,6 @@ def _sentence(body: Any) -> str:
         if isinstance(body, dict) and key in body:
             body = body[key]
     return body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
-
-
-def _pieces(response: httpx.Response) -> AsyncIterator[bytes]:
-    """The body as it comes. What is not encoded skips the layers that would decode it: events are small and many."""
-    if "content-encoding" in response.headers or not isinstance(response.stream, httpx.AsyncByteStream):
-        return response.aiter_bytes()
-    return aiter(response.stream)
 
 
 async def _drain(pieces: AsyncIterator[bytes]) -> None:

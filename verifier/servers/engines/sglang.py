@@ -27,6 +27,7 @@ from verifier.records import (
     TokenLogprob,
 )
 from verifier.servers import fields
+from verifier.servers.answer_size import most_tokens
 from verifier.servers.completions import (
     CHAT,
     ask,
@@ -40,7 +41,7 @@ from verifier.servers.completions import (
 from verifier.servers.ending import after_stop, bounded
 from verifier.servers.engines.sglang_answers import Fold, parse_generated, parse_scores, scored_ids, tokens_of
 from verifier.servers.findings import NO_PROBE, NO_SERVER_INFO, hidden_switch, lossy_switch, no_ids, untold
-from verifier.servers.http import MOST_BYTES, Http
+from verifier.servers.http import Http
 from verifier.servers.logprobs import no_logprobs
 from verifier.servers.names import model_name, version_tuple
 from verifier.servers.parameters import by_name, json_response, require
@@ -53,9 +54,6 @@ THRESHOLDS = ("speculative_accept_threshold_single", "speculative_accept_thresho
 
 LONGEST_ENCODED = 16_384
 """Characters. The server holds logits of every token of a text that it scores."""
-
-CUMULATIVE_MOST = 64 * MOST_BYTES
-"""Bytes of a stream whose every event repeats the answer so far; only the last event is kept."""
 
 
 class SGLang:
@@ -167,8 +165,9 @@ class SGLang:
             body |= {"return_logprob": True, "logprob_start_len": -1, "top_logprobs_num": request.top_logprobs}
         if request.stream:
             fold = Fold(request.max_tokens, self.http.url)
-            most = CUMULATIVE_MOST
-            streamed = await self.http.stream("/generate", body | {"stream": True}, fold.take, most=most)
+            streamed = await self.http.stream(
+                "/generate", body | {"stream": True}, fold.take, repeats=most_tokens(request.max_tokens)
+            )
             answer = timed(self._parse(fold.reply(), request), streamed)
         else:
             reply = fields.mapping(await self.http.generate("/generate", body | {"stream": False}))
