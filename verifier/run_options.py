@@ -305,6 +305,7 @@ class OutputOptions:
         "flag",
         default=False,
         commands=GENERATING,
+        plugin=True,
         in_table=False,
         repeated=False,
     )
