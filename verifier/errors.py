@@ -25,6 +25,10 @@ class StoreError(LosslessError):
     """A run or golden file that cannot be read or written."""
 
 
+class BusyError(StoreError):
+    """Another process is writing the file."""
+
+
 class DiskError(StoreError):
     """The disk gave out while a run was being written. What was written before is intact."""
 
