@@ -56,6 +56,11 @@ def result(out: Path) -> tuple[str, dict[str, str]]:
         return run.summary.verdict, {one.prompt_id: one.cls for one in run.comparisons()}
 
 
+def _wait_for(process: subprocess.Popen[bytes], out: Path, records: int) -> None:
+    """Until a process has written this many records, or has ended."""
+    until(lambda: process.poll() is not None or written(out) >= records, 120)
+
+
 @pytest.fixture
 def prompts(tmp_path: Path) -> Path:
     path = tmp_path / "four.jsonl"
@@ -77,7 +82,7 @@ def test_a_check_that_is_killed_comes_to_the_same_verdict(
     for _ in range(kills):
         least = written(out) + moments.randint(0, max(1, records // kills))
         with subprocess.Popen(command(model, out, prompts), stderr=subprocess.DEVNULL) as process:
-            until(lambda least=least, process=process: process.poll() is not None or written(out) >= least, 120)
+            _wait_for(process, out, least)
             process.send_signal(signal.SIGKILL)
         # Servers that were started end as well, although nobody is left to stop them.
         assert until(lambda: not servers(out), 60)
