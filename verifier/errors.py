@@ -27,6 +27,10 @@ class StoreError(LosslessError):
     """A run or golden file that cannot be read or written."""
 
 
+class BusyError(StoreError):
+    """Another process is writing the file."""
+
+
 class DiskError(StoreError):
     """A disk that took no more while a run was being written. What was written before is intact."""
 

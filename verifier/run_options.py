@@ -313,6 +313,7 @@ class OutputOptions:
         "flag",
         default=False,
         commands=GENERATING,
+        plugin=True,
         in_table=False,
         repeated=False,
     )

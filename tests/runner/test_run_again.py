@@ -85,8 +85,8 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Planned]:
         yield None
 
     @contextmanager
-    def stop(folder: Path, header: Header, display: object) -> Any:
-        del folder, display
+    def stop(where: object, header: Header, display: object) -> Any:
+        del where, display
         seen["header"] = header
         raise Stopped
         yield
@@ -111,8 +111,8 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Planned]:
 
         monkeypatch.setattr(module, "plan_of", plan_of)
     monkeypatch.setattr(matrix, "recorded", recorded)
-    for module in (managed, matrix):
-        monkeypatch.setattr(module, "run_store", stop)
+    monkeypatch.setattr(managed, "opened_run", stop)
+    monkeypatch.setattr(matrix, "run_store", stop)
     monkeypatch.setattr("verifier.runner.check.record", stop_recording)
     started = managed.check
 
@@ -474,7 +474,7 @@ def test_a_program_that_calls_the_library_leaves_a_command_too(
     there("here")
     headers: list[Header] = []
 
-    def stop(folder: Path, header: Header, display: object) -> None:
+    def stop(settings: object, header: Header, display: object) -> None:
         headers.append(header)
         raise Stopped
 
@@ -482,7 +482,7 @@ def test_a_program_that_calls_the_library_leaves_a_command_too(
     plain = managed.Source(command="engine --port {port}", health_deadline=7.0)
     pair = managed.Pair(plain, managed.Source(":9", "engine", {}, 7.0), together=True, rescore=False)
     with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(managed, "run_store", stop)
+        patch.setattr(managed, "opened_run", stop)
         managed.check(settings, pair, None)  # type: ignore[arg-type]
     words = shlex.split(command_of(headers[0], tmp_path / "first.jsonl"))
     second = planned(words[1:])

@@ -39,8 +39,8 @@ def align(ref: Answer, spec: Answer) -> Alignment:
 
     ``unit`` is *token* if both answers have ids, else *grapheme*; lengths, spans, counts and the shift are in
     that unit. ``first`` is the first difference: its ``token`` comes from the ids (``None`` if they are equal
-    or missing), everything else from the texts. Where the texts are equal and the ids are not, it tells where
-    in the text the first differing token begins (the end of the text if the pieces do not tell). Equal ids
+    or missing), everything else from the texts. Where the texts are equal and the ids are not, it shows where
+    in the text the first differing token begins (the end of the text if the pieces do not show it). Equal ids
     with different texts give a ``first`` and no span.
 
     A span's texts are those of its tokens. Without pieces they are given where they follow from the texts,

@@ -66,7 +66,7 @@ def _unique_pairs(ref: Units, spec: Units, k: int) -> tuple[Units, Units]:
     grams = keys >> bits
     same = np.zeros(keys.size + 1, dtype=bool)
     np.equal(grams[1:], grams[:-1], out=same[1:-1])
-    # same[p] tells whether the keys p-1 and p agree. A pair stands alone if neither neighbour agrees.
+    # same[p]: whether the keys p-1 and p agree. A pair stands alone if neither neighbour agrees.
     pair = np.flatnonzero(same[1:-1] & ~same[:-2] & ~same[2:])
     one, other = keys[pair] & low, keys[pair + 1] & low
     seam = np.uint64(ref.size)

@@ -27,7 +27,7 @@ class Neighbours:
         self._by_beginning: dict[int, list[str]] = defaultdict(list)
 
     def add(self, answer: Completion) -> None:
-        """Learn one answer of the reference. Answers that are too short to tell apart are passed over."""
+        """Learn one answer of the reference. Answers that are too short to identify are skipped."""
         key = _beginning(answer)
         if key is not None:
             self._by_beginning[hash(key)].append(answer.prompt_id)

@@ -142,8 +142,8 @@ class Drafting:
 
     @property
     def _is_lower_bound(self) -> bool:
-        """Whether the answers tell only what was accepted, as TensorRT-LLM's do, and the server's totals agree on that:
-        what it drafted beyond was rejected."""
+        """Whether the answers report only what was accepted, as TensorRT-LLM's do, and the server's totals agree: what
+        it drafted beyond that was rejected."""
         return self.server is not None and self.rejecting == 0 and self.server.accepted <= self.accepted * MIXED
 
     @property

@@ -61,7 +61,7 @@ _PLAIN_DTYPES = {"bfloat16", "float16", "float32"}
 
 
 def compare_fingerprints(ref: Fingerprint, spec: Fingerprint, *, allow: Collection[str] = ()) -> list[Finding]:
-    """What speaks against comparing two servers, the gravest first.
+    """Why two servers should not be compared, most severe first.
 
     Args:
         allow: names of fields whose difference is meant; it is then a note.

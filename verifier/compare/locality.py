@@ -197,7 +197,7 @@ def _word_kind(ref_text: str, spec_text: str, window: Window, lost: list[str], g
     if max(len(lost), len(gained)) > MOST_WORDS_COMPARED:
         return "rewrite"
     # Words that changed places can be aligned in two ways, which may differ: "1 a" and "a 1" share the number or the
-    # word. Which one is found depends on the order of the sides, so both are looked at and the graver one counts.
+    # word. Which one is found depends on the order of the sides, so both are examined and the more severe one counts.
     gained_back, lost_back = _changed_atoms(gained, lost)
     both = (_changed_atoms(lost, gained), (lost_back, gained_back))
     kinds = (_kind_of_words(ref_text, spec_text, window, *changed) for changed in both)

@@ -20,8 +20,8 @@ POLICIES = {
     "text": (frozenset({"diverged", "speculation"}), frozenset({"rounding", "inconclusive"})),
 }
 """By name, what fails a run and what is excused. ``strict``: any difference, wrong token counts included. ``lossless``:
-what is speculation's fault. ``text``: any difference that is more than small and not explained by rounding; unproven
-drafting is let pass."""
+differences caused by speculation. ``text``: any difference that is more than small and not explained by rounding;
+unproven drafting is accepted."""
 
 _UNANSWERED = "a prompt without an answer makes the run incomplete, which is exit code 4 under every policy"
 
@@ -93,7 +93,7 @@ class Policy:
     def fails(self, comparison: Comparison) -> bool:
         """Whether one prompt fails the run. An error does not: it makes the run incomplete.
 
-        A class that is allowed says how much may change, not who may be at fault: speculation's fault is excused only
+        A class that is allowed limits how much may change, not who may be at fault: speculation is excused only
         by its cause, or as a fault.
         """
         if comparison.cls == "error":
@@ -112,7 +112,8 @@ class Policy:
     def outcome(self, comparison: Comparison, verdict: SuiteVerdict | None = None) -> Outcome:
         """What becomes of one prompt. ``verdict`` is that of its run, if known: no prompt of an INVALID run passes.
 
-        As with speculation's fault, an allowed class does not settle an unknown fault; an allowed cause or fault does.
+        As with a difference caused by speculation, an allowed class does not settle an unknown fault; an allowed cause
+        or fault does.
         """
         if comparison.cls == "error" or (verdict == "INVALID" and "invalid" not in self.allow):
             return "error"
@@ -138,7 +139,7 @@ class Policy:
         A proven fault stays proven however many prompts were not answered; anything better is only half a result.
 
         Args:
-            verdict: of the run. A graver one hides a lesser one, so it does not tell what is left when it is excused.
+            verdict: of the run. It shows only the most severe problem, not what remains when that is excused.
             failing: prompts that fail by themselves.
             excess: whether their number alone fails the run.
             complete: whether every prompt was answered by both servers.

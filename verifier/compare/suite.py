@@ -46,7 +46,7 @@ class Tally:
     causes: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     blamed: Counter[str] = field(default_factory=Counter)
-    """Causes of what is speculation's fault."""
+    """Causes of differences caused by speculation."""
     blamed_text: int = 0
     """Of those, the answers whose text differs too."""
     repeated: int = 0

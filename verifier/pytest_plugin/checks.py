@@ -20,7 +20,7 @@ from verifier.prompts.selection import Selection
 from verifier.pytest_plugin import options
 from verifier.pytest_plugin import snapshots as goldens
 from verifier.pytest_plugin.discovery import as_typed, name_of, path_of
-from verifier.pytest_plugin.shared import Shared
+from verifier.pytest_plugin.shared import Shared, end_if_orphaned
 from verifier.pytest_plugin.snapshots import Golden
 from verifier.records import Comparison, Finding, Summary
 from verifier.reports.reproduce import again
@@ -36,6 +36,9 @@ from verifier.store.staleness import StaleGolden, fit
 T = TypeVar("T")
 
 SUFFIX = ".jsonl"
+FRESH = "--lossless-fresh"
+LOOK_SECONDS = 0.2
+"""Between two looks whether the controller of this worker still runs."""
 
 PER_TEST = [one for one in options.OF_RUN.values() if one.repeated and one.name not in {"ref", *POLICY}]
 """Options of a run that a test may override. What it allows is an argument of its own."""
@@ -226,7 +229,8 @@ class Checks:
         self.shared.remove()
 
     def _make(self, key: str, work: Work, ids: tuple[str, ...], attempt: int) -> State:
-        settings = replace(work.settings, fresh=not self.shared.began(key))
+        # One process begins anew. The next one, after a worker died, resumes what that one began.
+        settings = replace(work.settings, fresh=not self.shared.began(key) and work.settings.fresh)
         golden = None
         try:
             golden = self._golden(settings, ids)
@@ -240,7 +244,8 @@ class Checks:
             summary = apart(lambda: session.check(chosen, display))
         except LosslessError as error:
             missing = isinstance(error, StaleGolden)
-            return State(work.name, attempt, None, error.message, error.advice, missing, missing, golden)
+            advice = error.advice.replace(" --fresh", f" {FRESH}")
+            return State(work.name, attempt, None, error.message, advice, missing, missing, golden)
         except Exception as error:
             raise InternalError(
                 f"lossless itself failed, which says nothing about the servers: {type(error).__name__}: {error}"
@@ -334,8 +339,11 @@ def apart(do: Callable[[], T]) -> T:
             failed.append(error)
 
     thread = threading.Thread(target=work, name="lossless", daemon=True)
+    end_if_orphaned()
     thread.start()
-    thread.join()
+    while thread.is_alive():
+        thread.join(LOOK_SECONDS)
+        end_if_orphaned()
     if failed:
         raise failed[0]
     return done[0]

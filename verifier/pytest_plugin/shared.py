@@ -20,6 +20,18 @@ import msgspec
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+_STARTED_BY = os.getppid()
+
+
+def end_if_orphaned() -> None:
+    """End this process if it is an xdist worker whose controller was killed.
+
+    execnet lets an orphaned worker continue for up to 15 seconds. Its requests would be sent again by the next test
+    run, which cannot resume a file that is still being written.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ and os.getppid() != _STARTED_BY:
+        os._exit(1)
+
 
 def folder_of(test_run: str) -> Path:
     """Where the processes of one xdist run meet. Private to the user, as it is in a folder that all can write."""

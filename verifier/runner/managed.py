@@ -31,11 +31,10 @@ from verifier.runner.run_folder import (
     PageWriter,
     html_page,
     new_header,
+    opened_run,
     options_of,
     plan_of,
     report,
-    run_folder,
-    run_store,
 )
 from verifier.runner.settings import Display, Settings
 from verifier.servers.addresses import parse_address
@@ -255,17 +254,17 @@ async def _check(settings: Settings, pair: Pair, display: Display, write_page: P
         options = options_of(settings, plan, spec=pair.speculative.mark, ref=ref)
         options |= {"together": True} if pair.together else {}
         header = new_header("check", plan.prompts, options, _made_by(settings))
-        folder = run_folder(settings, header)
-        both = _both_up(settings, pair.reference, pair.speculative, folder, display)
         if not pair.starts_any:
-            # Connect first: a server that cannot be reached leaves no file behind.
+            # Connect first: a server that cannot be reached leaves no file behind. No log is written.
+            both = _both_up(settings, pair.reference, pair.speculative, settings.out, display)
             servers = await stack.enter_async_context(both)
-            store = stack.enter_context(run_store(folder, header, display))
+            store = stack.enter_context(opened_run(settings, header, display))
             summary = await _stages(settings, plan, servers, golden, store, display)
         else:
             # The file comes first, so that a run whose servers do not start is resumed as well.
-            store = stack.enter_context(run_store(folder, header, display))
+            store = stack.enter_context(opened_run(settings, header, display))
             if pair.at_once:
+                both = _both_up(settings, pair.reference, pair.speculative, store.path.parent, display)
                 servers = await stack.enter_async_context(both)
                 summary = await _stages(settings, plan, servers, golden, store, display)
             else:

@@ -26,9 +26,9 @@ from verifier.runner.run_folder import (
     REPORT_FILE,
     RUN_FILE,
     PageWriter,
+    claimed_folder,
     html_page,
     limits,
-    new_folder,
     new_header,
     plan_of,
     report,
@@ -274,7 +274,7 @@ def _folder(config: Config, settings: Settings, plan: Plan) -> Path:
                     if not stored.get("complete"):
                         return path.parent
                     break
-    folder = new_folder(settings.out, f"{plan.prompts.name}-matrix")
+    folder = claimed_folder(settings.out, f"{plan.prompts.name}-matrix")
     _write(folder, {**mark, "complete": False})
     return folder
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from verifier import __version__
-from verifier.errors import StoreError
+from verifier.errors import BusyError, StoreError, is_full, not_written
 from verifier.plan import Pass, Plan
 from verifier.prompts.selection import Filter, Selection, sample_ids
 from verifier.prompts.sets import Prompts
@@ -27,6 +28,9 @@ from verifier.store.run_file import Run, Store, read
 
 LONGEST_NAME = 80
 """Characters of a run's name in that of its folder."""
+RELEASE_SECONDS, RELEASE_TRIES = 0.2, 5
+"""Between two attempts to open a run that is being written, and how many to make. Its writer may just have been killed,
+and the kernel closes files one by one."""
 RUN_FILE = "run.jsonl"
 REPORT_FILE = "report.html"
 
@@ -181,10 +185,27 @@ def note_command(store: Store, made_by: tuple[Invocation, ...]) -> None:
         store.append(msgspec.structs.replace(store.header, made_by=made_by))
 
 
-def run_folder(settings: Settings, header: Header) -> Path:
-    """Where a run writes: the folder of the last one of the same work if that is unfinished, else a new name."""
-    path = None if settings.fresh else _unfinished(settings.out, header)
-    return path.parent if path else new_folder(settings.out, header.prompt_set)
+@contextmanager
+def opened_run(settings: Settings, header: Header, display: Display) -> Iterator[Store]:
+    """The file of a run: the last one of the same work if that is unfinished, else a new one.
+
+    A run that another process is writing is left to it, so that two commands at once have a file each.
+    """
+    with ExitStack() as stack:
+        store = None
+        for _ in range(0 if settings.fresh else RELEASE_TRIES):
+            last = _unfinished(settings.out, header)
+            if last is None:
+                break
+            try:
+                store = stack.enter_context(run_store(last.parent, header, display))
+                break
+            except BusyError:
+                time.sleep(RELEASE_SECONDS)
+        if store is None:
+            folder = stack.enter_context(new_folder(settings.out, header.prompt_set))
+            store = stack.enter_context(run_store(folder, header, display))
+        yield store
 
 
 @contextmanager
@@ -212,15 +233,54 @@ def _unfinished(out: Path, header: Header) -> Path | None:
     return None
 
 
-def new_folder(out: Path, name: str) -> Path:
-    """The path of a new folder, named after ``name``, which may come from an untrusted file."""
+@contextmanager
+def new_folder(out: Path, name: str, *, removed_on_failure: bool = False) -> Iterator[Path]:
+    """A new folder that no other process uses. It is removed again, with the parents made for it, if it stays empty.
+
+    Args:
+        name: what the folder is named after; it may come from an untrusted file.
+        removed_on_failure: whether to remove it with all that is in it when the block fails.
+    """
+    missing = [place for place in (out, *out.parents) if not place.exists()]
+    folder = claimed_folder(out, name)
+    try:
+        yield folder
+    except BaseException:
+        if removed_on_failure:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        for place in (folder, *missing):
+            with contextlib.suppress(OSError):
+                place.rmdir()
+
+
+def claimed_folder(out: Path, name: str) -> Path:
+    """Make a new folder, named after ``name``, which may come from an untrusted file.
+
+    Raises:
+        StoreError: when it cannot be made.
+    """
     name = re.sub(r"[^\w.+=,-]+", "-", name)[:LONGEST_NAME]
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for number in range(1000):
         folder = out / f"{stamp}-{name}{f'-{number}' if number else ''}"
-        if not folder.exists():
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            if not folder.exists():
+                raise _unwritable(out, "it is not a folder") from None
+        except OSError as error:
+            if is_full(error):
+                raise not_written(folder, error, "Make room and run the same command again.") from None
+            raise _unwritable(folder, error.strerror) from None
+        else:
             return folder
     raise StoreError(f"{out} has too many runs of this second.", "Wait a second.")
+
+
+def _unwritable(path: Path, why: str | None) -> StoreError:
+    return StoreError(f"{path} cannot be written: {why}.", "Choose another output folder with --out or -o.")
 
 
 PageWriter = Callable[[Run, Path], None]

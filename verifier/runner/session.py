@@ -35,7 +35,6 @@ from verifier.runner.settings import Display, Settings
 from verifier.servers.connections import connected
 from verifier.store import commands
 from verifier.store.matching import readable
-from verifier.store.provisional import removed_on_failure
 from verifier.store.run_file import Run, Store
 from verifier.store.sealing import require_whole, unfinished
 
@@ -83,11 +82,14 @@ async def _compare(
             require_whole(file, allow=settings.allow_incomplete)
         plan = plan_of(settings, a)
         options = {"compare": [content_mark(reference), content_mark(speculative)], **limits(plan)}
-        folder = new_folder(settings.out, f"{reference.stem}-{speculative.stem}"[:80])
+        name = f"{reference.stem}-{speculative.stem}"
         files = (reference, speculative)
         made_by = (invocation.asked_by("compare", settings, arguments=files),)
         header = new_header("check", plan.prompts, options, made_by)
-        with removed_on_failure(folder), Store(folder / RUN_FILE, header) as store:
+        with (
+            new_folder(settings.out, name, removed_on_failure=True) as folder,
+            Store(folder / RUN_FILE, header) as store,
+        ):
             display.opened(store.path, resumed=False)
             copy_compared(a, "ref", plan, store)
             copy_compared(b, "spec", plan, store)

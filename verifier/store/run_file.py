@@ -18,7 +18,7 @@ from typing import BinaryIO, TypeVar
 import jsonlines
 from typing_extensions import Buffer, Self
 
-from verifier.errors import StoreError, is_full, not_written
+from verifier.errors import BusyError, StoreError, is_full, not_written
 from verifier.records import (
     CLOSED_SINCE,
     SCHEMA_VERSION,
@@ -414,7 +414,7 @@ class Store(Run):
             raise
 
     def _lock(self, path: Path) -> None:
-        busy = StoreError(f"{path} is being written by another `lossless`.", "Wait for it, or choose another output.")
+        busy = BusyError(f"{path} is being written by another `lossless`.", "Wait for it, or choose another output.")
         try:
             fcntl.flock(self._output, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
