@@ -97,6 +97,8 @@ def parse(line: str) -> Prompt:
     _require_finite(raw, "")
     if not prompt.id.strip() or not prompt.id.isprintable() or len(prompt.id) > LONGEST_ID:
         raise ValueError(f"`id` must be 1 to {LONGEST_ID} printable characters")
+    if prompt.id.lstrip().startswith("::") or "##[" in prompt.id:
+        raise ValueError("`id` must not begin with `::` or contain `##[`, which CI runners read as commands")
     if not prompt.text and not prompt.messages:
         raise ValueError("a prompt needs `prompt` (text) or `messages`, not empty")
     wrong = None if prompt.max_tokens is None else problem("max_tokens", prompt.max_tokens)

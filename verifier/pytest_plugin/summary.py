@@ -11,6 +11,7 @@ import pytest
 from verifier.pytest_plugin import ANSWER, failures, was_open
 from verifier.pytest_plugin.checks import Checks, State
 from verifier.records import Comparison
+from verifier.reports.ci_commands import in_ci_harmless
 from verifier.reports.untrusted import visible
 from verifier.runner.session import REPORT_FILE
 from verifier.store.run_file import Run
@@ -30,7 +31,7 @@ def write(checks: Checks, reporter: pytest.TerminalReporter) -> None:
     reporter.section("lossless")
     for state in states:
         for line, color in _lines(state, checks.option("unused") != "ignore"):
-            reporter.write_line(line, **({color: True} if color else {}))
+            reporter.write_line(in_ci_harmless(line), **({color: True} if color else {}))
     for path in folders:
         reporter.write_line(f"golden {_here(path)} belongs to no prompt set that was collected", yellow=True)
     if nothing_shown is not None:
