@@ -29,6 +29,8 @@ MOST_QUOTABLE = 65536
 """Characters of an error that are looked at; the key is taken out before the text is cut to what is quoted."""
 
 CONNECT_SECONDS = 10.0
+MOST_TIMEOUTS = 3
+"""Requests in a row without an answer in time, after which the server counts as hanging and is not asked again."""
 MOST_ATTEMPTS = 3
 """Tries at a server that refuses or drops connections; one that says "later" is asked until the timeout."""
 
@@ -110,6 +112,7 @@ class Http:
         self.timeout = timeout
         self.on_wait = on_wait
         self._key = key
+        self._timeouts = 0
         self._client = httpx.AsyncClient(
             base_url=self.url,
             auth=_Bearer(key) if key else None,
@@ -237,6 +240,8 @@ class Http:
             patient: whether it is then sent again after an error of the server's own, too.
             consume: reads a successful answer in place of this method, which then returns nothing.
         """
+        if self._timeouts >= MOST_TIMEOUTS:
+            raise self._hangs()
         deadline = time.monotonic() + self.timeout
         wait = 1.0
         for attempt in itertools.count(1):
@@ -247,6 +252,7 @@ class Http:
                 response, content = await asyncio.wait_for(
                     self._once(method, path, body, params, consume, again), max(1.0, deadline - time.monotonic())
                 )
+                self._timeouts = 0
                 if response.is_success:
                     return content
                 error = self._status_error(response, content, path)
@@ -257,6 +263,7 @@ class Http:
                     may_repeat = again and patient and response.status_code in {500, 502, 504} and not last
             except (httpx.HTTPError, asyncio.TimeoutError) as trouble:
                 error = self._transport_error(trouble, path)
+                self._timeouts = self._timeouts + 1 if error.kind == "timeout" else 0
                 may_repeat = (error.down or (again and error.kind == "reset")) and not last
             if not may_repeat or time.monotonic() + wait > deadline:
                 raise error
@@ -296,6 +303,14 @@ class Http:
                 # the closing.
                 await connection.aclose()
         return response, b"".join(chunks)
+
+    def _hangs(self) -> ServerError:
+        return ServerError(
+            "not-asked",
+            f"Not asked: {self.url} left {MOST_TIMEOUTS} requests in a row unanswered for {self.timeout:.0f} s each.",
+            "See the server's log, raise --timeout if it is only slow, and run the same command again: it resumes.",
+            down=True,
+        )
 
     def _too_large(self, most: int) -> ServerError:
         return ServerError(

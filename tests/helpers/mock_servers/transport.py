@@ -1,7 +1,8 @@
 """Misbehaviour below the engine: whatever a proxy, a network or a broken server does to an answer.
 
 Each fault is ``True``, or a mapping with ``on`` (the beginning of the paths it strikes; all that are posted to by
-default) and ``times`` (how often, for ever by default).
+default) and ``times`` (how often, for ever by default) and
+``least`` (of requests for at least so many tokens).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Faulty:
         state.running += 1
         state.most_running = max(state.most_running, state.running)
         try:
-            fault = next((name for name in state.faults if self._strikes(name, scope)), None)
+            fault = next((name for name in state.faults if self._strikes(name, scope, body)), None)
             if fault is None:
                 await self._app(scope, _again(body, receive), send)
             else:
@@ -47,12 +48,14 @@ class Faulty:
         finally:
             state.running -= 1
 
-    def _strikes(self, name: str, scope: Scope) -> bool:
+    def _strikes(self, name: str, scope: Scope, body: bytes) -> bool:
         if name not in {*STATUS, "reset", "truncated", "html", "invalid-json", "trickle", "endless", "slow"}:
             return False
         value = self._state.faults[name]
         on = value.get("on") if isinstance(value, dict) else None
         if not (scope["path"].startswith(on) if on else scope["method"] == "POST") or not self._left[name]:
+            return False
+        if isinstance(value, dict) and _tokens(_parsed(body)) < value.get("least", 0):
             return False
         self._left[name] -= 1
         return True
@@ -164,6 +167,14 @@ def _parsed(body: bytes) -> Any:
         return json.loads(body) if body else None
     except ValueError:
         return body.decode("utf-8", "replace")
+
+
+def _tokens(body: Any) -> int:
+    """The tokens that a request asks for; 0 where it does not say."""
+    if not isinstance(body, dict):
+        return 0
+    named = body.get("n_predict", body.get("max_tokens", 0))
+    return int(named or _tokens(body.get("sampling_params")) or body.get("max_new_tokens") or 0)
 
 
 def _times(value: Any) -> int:
