@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 HIDDEN = "…"
 """Stands where a secret was."""
@@ -75,6 +77,9 @@ def secrets_in(words: Sequence[str], environment: Mapping[str, str] | None = Non
         elif option and not word.startswith("-"):
             found.add(word)
         option = _OPTION.fullmatch(word) is not None and is_secret_name(word)
+        value = _json_in(word)
+        if value is not None:
+            found.update(_json_secrets(value[1]))
     return frozenset(value for value in found if len(value) >= _SHORTEST)
 
 
@@ -101,10 +106,41 @@ def _shown_words(command: str) -> Iterator[tuple[int, str, int]]:
             option = option if option.replace("_", "-") == "--api-key" else ""
         elif assigned and is_secret_name(assigned[2]):
             raw, option = f"{assigned[1]}={HIDDEN}", ""
+        elif (value := _json_in(word)) is not None and _json_secrets(value[1]):
+            option = ""
+            raw = shlex.quote(value[0] + json.dumps(_json_masked(value[1]), ensure_ascii=False, separators=(",", ":")))
         else:
             option = word.lower() if _OPTION.fullmatch(word) and is_secret_name(word) else ""
         yield match.start(), raw, match.end()
         before = word
+
+
+def _json_in(word: str) -> tuple[str, Any] | None:
+    """What stands before a JSON object or array in a word, such as ``--config=``, and its value."""
+    start = re.match(r"(?:--?[\w.-]+=)?(?=[{\[])", word)
+    if start is None:
+        return None
+    try:
+        return start.group(), json.loads(word[start.end() :])
+    except (ValueError, RecursionError):
+        return None
+
+
+def _json_secrets(value: Any, *, inside: bool = False) -> set[str]:
+    """The plain values below names of secrets, as text."""
+    if isinstance(value, dict):
+        named = ((inner, inside or is_secret_name(name)) for name, inner in value.items())
+        return {one for inner, below in named for one in _json_secrets(inner, inside=below)}
+    if isinstance(value, list):
+        return {one for inner in value for one in _json_secrets(inner, inside=inside)}
+    return {str(value)} if inside and value not in (None, "", True, False) else set()
+
+
+def _json_masked(value: Any) -> Any:
+    """A JSON value with `HIDDEN` in place of everything below names of secrets."""
+    if isinstance(value, dict):
+        return {name: HIDDEN if is_secret_name(name) else _json_masked(inner) for name, inner in value.items()}
+    return [_json_masked(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _unquoted(raw: str) -> str:
@@ -126,4 +162,19 @@ def _without_inner(text: str) -> str:
 def public_address(address: str) -> str:
     """A server's address without user, password and query; the model behind ``#`` stays, unless it is a token."""
     address = re.sub(r"(^|//)[^/]*@", r"\1", address)
-    return _KNOWN.sub(HIDDEN, re.sub(r"\?[^#]*", "", address))
+    return _without_inner(re.sub(r"\?[^#]*", "", address))
+
+
+def rejected_address(text: str) -> str:
+    """A text that is no address, as an error may show it: users, passwords and queries can be anywhere in it."""
+    scheme = re.match(r"(?:https?:/*)?", text, re.I)
+    start = scheme.group() if scheme else ""
+    rest = text[len(start) :]
+    if "@" in rest:
+        rest = f"{HIDDEN}@{rest.rpartition('@')[2]}"
+    return _without_inner(start + re.sub(r"\?.*", f"?{HIDDEN}", rest, flags=re.S))
+
+
+def has_secret(text: str) -> bool:
+    """Whether a part of an address looks like a secret: ``api_key=…``, or a token of a known form."""
+    return _without_inner(text) != text

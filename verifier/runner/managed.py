@@ -7,6 +7,7 @@ server, check it against the golden, stop it; start the reference once more, if 
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 import time
@@ -37,7 +38,7 @@ from verifier.runner.run_folder import (
     report,
 )
 from verifier.runner.settings import Display, Settings
-from verifier.servers.addresses import parse_address
+from verifier.servers.addresses import keys_of_others, parse_address
 from verifier.servers.process.launch import Process, free_port, words_of
 from verifier.servers.protocol import Server
 from verifier.store.run_file import Run, Store
@@ -127,7 +128,8 @@ async def up(source: Source, arm: Arm, folder: Path, emit: Handler) -> AsyncIter
     def wait(line: str) -> None:
         emit(Waiting(f"The {LABELS[arm]} server starts ({time.monotonic() - began:.0f} s): {line}"))
 
-    with Process(words, url, _new_log(folder, LABELS[arm]), environment=source.environment) as process:
+    log, others = _new_log(folder, LABELS[arm]), keys_of_others(arm, os.environ)
+    with Process(words, url, log, environment=source.environment, without=others) as process:
         await process.healthy(source.health_deadline, wait)
         emit(Advanced("start", arm))
         yield Running(url, process)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from verifier.errors import LosslessError
-from verifier.records import Arm
+from verifier.records import ARMS, Arm
+from verifier.redaction import has_secret, rejected_address
 
 MODEL = "#"
 """Parts the model from the address. What follows it in a URL is never sent, so it can mean nothing else there."""
@@ -20,7 +22,7 @@ def parse_address(address: str) -> str:
     follows a ``#`` is the name of a model, and stays as it is.
 
     Raises:
-        LosslessError: when it is none of these, or carries a user, password or query.
+        LosslessError: when it is none of these, or carries a user, password, query or what looks like a key.
     """
     text, model = split_model(address.strip())
     if re.fullmatch(r":?\d+", text):
@@ -28,7 +30,7 @@ def parse_address(address: str) -> str:
     elif "://" not in text:
         text = f"http://{text}"
     wrong = LosslessError(
-        f"{without_user(address)!r} is no server address.",
+        f"{rejected_address(address)!r} is not a server address.",
         "Write :30000, host:30000 or http(s)://host:port/prefix, and #MODEL behind it where a server has several; give "
         "keys by LOSSLESS_API_KEY.",
     )
@@ -42,6 +44,8 @@ def parse_address(address: str) -> str:
         raise wrong
     if re.search(r"//[^/]*@", address):
         # A "#" in a password would make a model, and so a word in files, of what follows it.
+        raise wrong
+    if "@" in parts.path or has_secret(parts.path) or has_secret(model or ""):
         raise wrong
     if parts.query or not re.fullmatch(r"[\w.:%-]+", host) or port == 0 or not (model or "").isprintable():
         raise wrong
@@ -62,6 +66,13 @@ def key_variables(arm: Arm) -> tuple[str, str]:
     There is no option for a key: a command line can be read by anyone on the machine.
     """
     return f"LOSSLESS_{arm.upper()}_API_KEY", "LOSSLESS_API_KEY"
+
+
+def keys_of_others(arm: Arm, environment: Mapping[str, str]) -> frozenset[str]:
+    """The variables with keys that are not the key of this arm: a server that is started for it must not see them."""
+    every = {name for each in ARMS for name in key_variables(each)}
+    own = next((name for name in key_variables(arm) if environment.get(name)), None)
+    return frozenset(every - {own})
 
 
 def without_user(address: str) -> str:

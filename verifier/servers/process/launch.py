@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import urlsplit
@@ -91,13 +91,22 @@ class Process:
     SIGKILL the supervisor does it.
     """
 
-    def __init__(self, command: Sequence[str], url: str, log: Path, *, environment: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        command: Sequence[str],
+        url: str,
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        without: Collection[str] = (),
+    ):
         self.command = list(command)
         self.url = url
         self.log = log
         self.pid = 0
         """Of the server itself, while and after it runs."""
-        self._environment = {**os.environ, **(environment or {})}
+        inherited = {name: value for name, value in os.environ.items() if name not in without}
+        self._environment = {**inherited, **(environment or {})}
         self._secrets = secrets_in(command, environment)
         self._supervisor: subprocess.Popen[bytes] | None = None
 
