@@ -84,7 +84,7 @@ PAIR = '[[matrix]]\nreference = "a"\nspeculative = "a"\n'
         ("[servers.a]\n" + PAIR, "neither `command` nor `url`"),
         ('[servers.a]\ncommand = "x"\n' + PAIR, "Write {port}"),
         ('[servers.a]\ncommand = "x \'y {port}"\n' + PAIR, "cannot be split"),
-        ('[servers.a]\nurl = "ftp://x"\n' + PAIR, "no server address"),
+        ('[servers.a]\nurl = "ftp://x"\n' + PAIR, "is not a server address"),
         (PLAIN + PAIR + PAIR, "two matrix entries are named 'a'"),
         (PLAIN + PAIR + 'name = "../x"\n', "cannot be a folder's name"),
     ],

@@ -17,6 +17,7 @@ from verifier.events import Advanced, Answered, Event, Failed, Found, Handler, S
 from verifier.plan import Pass
 from verifier.prompts.sets import Prompts
 from verifier.records import Arm, Completion, Drafts, Failure, Finding, Prompt, Rendering, Timing
+from verifier.runner.origins import Origins
 from verifier.servers.answer_size import require_size
 from verifier.servers.logprobs import doubtful
 from verifier.servers.parameters import REFUSED, refusal
@@ -108,6 +109,7 @@ async def capture(server: Server, job: Pass, prompts: Prompts, store: Store, emi
     """
     done = sum(store.has_completion(job.arm, prompt.id, job.run) for prompt in prompts)
     emit(StageStarted("generate", len(prompts), done, job.arm, job.run))
+    origins = Origins(job.arm, server.http.url)
     waiting = _backwards(store) if job.backwards else iter(prompts)
     refusals = 0
 
@@ -120,7 +122,7 @@ async def capture(server: Server, job: Pass, prompts: Prompts, store: Store, emi
             try:
                 if refusals >= MOST_REFUSALS:
                     raise _gone(server)
-                completion = await _answer(server, job, prompt, store, emit)
+                completion = await _answer(server, job, prompt, store, emit, origins)
                 refusals = 0
                 store.append(completion)
                 tokens = completion.completion_tokens or len(completion.ids or ())
@@ -179,7 +181,9 @@ def _backwards(store: Store) -> Iterator[Prompt]:
             yield rendering.prompt
 
 
-async def _answer(server: Server, job: Pass, prompt: Prompt, store: Store, emit: Handler) -> Completion:
+async def _answer(
+    server: Server, job: Pass, prompt: Prompt, store: Store, emit: Handler, origins: Origins
+) -> Completion:
     rendering = store.rendering(prompt.id)
     if rendering is None:
         raise ServerError("not-rendered", "The prompt could not be rendered.", "See the failure before this one.")
@@ -190,6 +194,10 @@ async def _answer(server: Server, job: Pass, prompt: Prompt, store: Store, emit:
     require_size(len(answer.ids or ()), len(answer.text), request.max_tokens, server.http.url)
     if answer.top and (wrong := doubtful(answer.top)):
         answer = replace(answer, top=None, notes=(*answer.notes, wrong))
+    origins.require_own(prompt.id, answer)
+    for change in origins.changes(prompt.id, answer):
+        store.append(change)
+        emit(Found(change))
     for note in answer.notes:
         finding = Finding("answer", f"The answer {note}.", severity="warning", arm=job.arm, prompt_id=prompt.id)
         store.append(finding)

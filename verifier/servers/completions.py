@@ -16,7 +16,12 @@ from verifier.servers.http import Http, Streamed
 from verifier.servers.logprobs import Top, fitting, ordered
 from verifier.servers.messages import Parts, Pieces
 from verifier.servers.parameters import by_name, json_response
-from verifier.servers.protocol import Answer, Request, Sent
+from verifier.servers.protocol import (
+    Answer,
+    Origin,
+    Request,
+    Sent,
+)
 from verifier.servers.text_logprobs import FORBIDDEN, text_tokens
 from verifier.servers.tokenizing import conversation
 
@@ -182,7 +187,7 @@ class Fold:
         return self._around | {"choices": [choice]}
 
 
-_AROUND = ("usage", "metrics", "system_fingerprint")
+_AROUND = ("id", "model", "usage", "metrics", "system_fingerprint")
 _ENDING = ("finish_reason", "stop_reason", "matched_stop", "avg_decoded_tokens_per_iter")
 
 
@@ -245,6 +250,9 @@ def parse(reply: dict[str, Any], request: Request, url: str) -> Answer:
         reasoning_length=len(message.reasoning) if message else None,
         tool_calls=calls,
         text_tokens=tokens,
+        origin=Origin(
+            fields.text(reply.get("id")), fields.text(reply.get("model")), fields.text(reply.get("system_fingerprint"))
+        ),
     )
 
 

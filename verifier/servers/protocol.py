@@ -51,6 +51,17 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What an answer says of where it comes from; ``None`` where it does not say."""
+
+    id: str | None = None
+    """Of this answer alone, as a rule."""
+    model: str | None = None
+    build: str | None = None
+    """Of the weights or of the backend: SGLang's ``weight_version``, OpenAI's ``system_fingerprint``."""
+
+
+@dataclass(frozen=True)
 class Answer:
     """What came back, in one vocabulary. See `records.Completion` for the fields."""
 
@@ -70,6 +81,7 @@ class Answer:
     reasoning_length: int | None = None
     tool_calls: tuple[FunctionCall, ...] = ()
     text_tokens: tuple[TextToken, ...] | None = None
+    origin: Origin = Origin()
 
 
 @dataclass(frozen=True)

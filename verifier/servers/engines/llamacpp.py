@@ -50,7 +50,15 @@ from verifier.servers.logprobs import no_logprobs
 from verifier.servers.metrics import optional_metrics
 from verifier.servers.names import model_name
 from verifier.servers.parameters import bias_of, require, with_tools
-from verifier.servers.protocol import Answer, Counters, Identity, Request, Scored, Sent
+from verifier.servers.protocol import (
+    Answer,
+    Counters,
+    Identity,
+    Origin,
+    Request,
+    Scored,
+    Sent,
+)
 from verifier.servers.tokenizing import conversation, once
 from verifier.servers.vocabulary import Vocabulary
 
@@ -433,6 +441,7 @@ def parse_completion(reply: dict[str, Any], url: str, asked: int = 0) -> Answer:
         text=text,
         finish=finish,
         ids=given_ids(ids, text),
+        origin=Origin(model=fields.text(reply.get("model"))),
         stop=fields.text(reply.get("stopping_word")) or None,
         prompt_tokens=fields.integer(reply.get("tokens_evaluated")),
         completion_tokens=counted,

@@ -9,7 +9,12 @@ from verifier.records import Speculation, Timing, TokenLogprob
 from verifier.servers import fields
 from verifier.servers.ending import given_ids, named
 from verifier.servers.logprobs import Top, bad_scores, check_scores, fitting, ordered, rank_of
-from verifier.servers.protocol import Answer, Request, Scored
+from verifier.servers.protocol import (
+    Answer,
+    Origin,
+    Request,
+    Scored,
+)
 
 
 class Fold:
@@ -108,6 +113,7 @@ def parse_generated(reply: dict[str, Any], request: Request, url: str, drafts: i
         speculation=speculation_of(meta, drafts),
         top=top,
         notes=(*notes, *doubts),
+        origin=Origin(fields.text(meta.get("id")), build=fields.text(meta.get("weight_version"))),
     )
 
 
