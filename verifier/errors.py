@@ -59,7 +59,7 @@ def not_written(path: object, error: OSError, advice: str) -> DiskError:
 class ServerError(LosslessError):
     """A server that gave no usable answer.
 
-    ``kind`` is one word for tables and tests, such as ``unreachable`` or ``status-429``. ``down`` tells that no
+    ``kind`` is one word for tables and tests, such as ``unreachable`` or ``status-429``. ``down`` says that no
     connection could be made, so that asking for the next prompt is pointless as well.
     """
 

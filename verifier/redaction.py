@@ -53,7 +53,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def without_secrets(command: str) -> str:
-    """A command line with `HIDDEN` in place of values that look secret; everything else stays as it is written.
+    """A command line with values that look secret replaced by `HIDDEN`; everything else stays as it is written.
 
     Secret are the values of options and variables that are called so (``--api-key``, ``HF_TOKEN=``), users and queries
     in addresses, HTTP authorization, and tokens of known forms (``hf_…``, ``sk-…``), also within quotes.
@@ -84,7 +84,7 @@ def secrets_in(words: Sequence[str], environment: Mapping[str, str] | None = Non
 
 
 def masked(text: str, secrets: Collection[str]) -> str:
-    """``text`` with `HIDDEN` in place of these secrets."""
+    """``text`` with these secrets replaced by `HIDDEN`."""
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     return text
@@ -137,7 +137,7 @@ def _json_secrets(value: Any, *, inside: bool = False) -> set[str]:
 
 
 def _json_masked(value: Any) -> Any:
-    """A JSON value with `HIDDEN` in place of everything below names of secrets."""
+    """A JSON value with everything below names of secrets replaced by `HIDDEN`."""
     if isinstance(value, dict):
         return {name: HIDDEN if is_secret_name(name) else _json_masked(inner) for name, inner in value.items()}
     return [_json_masked(inner) for inner in value] if isinstance(value, list) else value
@@ -166,7 +166,7 @@ def public_address(address: str) -> str:
 
 
 def rejected_address(text: str) -> str:
-    """A text that is no address, as an error may show it: users, passwords and queries can be anywhere in it."""
+    """A text that is not an address, as an error may show it: users, passwords and queries can be anywhere in it."""
     scheme = re.match(r"(?:https?:/*)?", text, re.I)
     start = scheme.group() if scheme else ""
     rest = text[len(start) :]

@@ -67,7 +67,7 @@ ANY_TEXT = st.one_of(TEXT, st.text(st.characters(), max_size=20))
         ("한\u1112\u1161\u11ab", ["한", "\u1112\u1161\u11ab"]),
         ("क्षि", ["क्षि"]),
         ("ক্ষ", ["ক্ষ"]),
-        ("க்ஷ", ["க்", "ஷ"]),  # Tamil is no script of conjuncts in GB9c
+        ("க்ஷ", ["க்", "ஷ"]),  # Tamil is not a script of conjuncts in GB9c
         ("क्\u200cष", ["क्\u200c", "ष"]),  # a zero-width non-joiner keeps a conjunct apart
         ("👩\u200d👩\u200d👧!", ["👩\u200d👩\u200d👧", "!"]),
         ("👍🏽👍", ["👍🏽", "👍"]),

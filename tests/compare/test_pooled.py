@@ -132,7 +132,7 @@ def test_what_logprobs_say_nothing_of_is_not_computed() -> None:
     assert not is_computable(Parameters(presence_penalty=1.0, ignore_eos=True))
 
 
-# A reference that is no judge
+# A reference that is not a judge
 
 
 def reliable(samples: int, rms: float, own: tuple[int, int] = (0, 0)) -> bool:

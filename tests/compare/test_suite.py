@@ -71,7 +71,7 @@ def test_the_gravest_thing_decides(comparisons: list[Comparison], verdict: str, 
         (answer(drafted=0, accepted=0), "drafted nothing"),
         (answer(drafted=9, accepted=0), "accepted"),
         (answer(drafted=9, accepted=9), "rejected"),
-        (Completion("p", "spec", 0, "d", "t", "eos"), "does not tell"),
+        (Completion("p", "spec", 0, "d", "t", "eos"), "does not report"),
     ],
 )
 def test_equal_answers_without_proven_drafting_are_inconclusive(spec: Completion, word: str) -> None:

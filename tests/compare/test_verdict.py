@@ -326,7 +326,7 @@ def test_another_prompts_answer_is_blamed_by_evidence_only() -> None:
 
 
 def test_a_near_tie_excuses_an_ending_only_at_its_place() -> None:
-    """The reference ended at token 6; a tie among the three tokens that the other answer has behind it is no excuse."""
+    """The reference ended at token 6; a tie among the three tokens after it is not an excuse."""
     ref = completion("ref", KETTLE[:6])
     spec = completion("spec", KETTLE[:9])
     inside = split(7, " slowly", " steeps", {" slowly": -0.9, " steeps": -1.0})

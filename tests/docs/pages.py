@@ -86,7 +86,7 @@ def anchors(page: str) -> set[str]:
 
 
 def links(page: str) -> list[str]:
-    """Targets of links and images, in order; what is in code is no link."""
+    """Targets of links and images, in order; what is in code is not a link."""
     return [target for line in prose(page) for target in _LINK.findall(_CODE.sub("", line))]
 
 

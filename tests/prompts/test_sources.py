@@ -298,7 +298,7 @@ def test_a_batch_completion_becomes_raw_text(tmp_path: Path) -> None:
         (batch({"messages": HELLO, "tools": [{"type": "function"}]}), "parameters.tools[0]", "not of the form"),
         (batch({"messages": HELLO, "tools": "weather"}), "body.tools", "got `str`"),
         (batch({"messages": HELLO, "seed_bias": {}}), "body.seed_bias", "cannot be sent"),
-        (batch({"messages": HELLO, "logit_bias": {"x": 1}}), "parameters.logit_bias", "no token id"),
+        (batch({"messages": HELLO, "logit_bias": {"x": 1}}), "parameters.logit_bias", "not a token id"),
         (
             batch({"messages": HELLO, "response_format": {"type": "json_object"}}),
             "body.response_format",

@@ -323,7 +323,7 @@ def test_a_key_is_named_and_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_secrets_that_were_left_out_are_mentioned() -> None:
     step = invocation("check", {"ref-cmd": "engine --api-key x --port {port}"})
-    assert "put them back in place of each …" in note([step])
+    assert "put one back for each …" in note([step])
     assert note([invocation("check", {"spec": ":1"})]) == ""
 
 

@@ -60,7 +60,7 @@ def check(prompts: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monk
 
 
 def processes() -> Iterator[tuple[int, list[str]]]:
-    """Every process of this machine that is no supervisor: its id and its command line."""
+    """Every process of this machine that is not a supervisor: its id and its command line."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             words = path.read_bytes().decode(errors="replace").split("\0")

@@ -165,7 +165,7 @@ def test_what_the_server_is(folder: str) -> None:
     assert mark.speculation == wanted
     assert identity.abilities.token_ids
     assert identity.abilities.draft_counters == "metrics"
-    assert [finding.name for finding in identity.findings] == ["not-told"]
+    assert [finding.name for finding in identity.findings] == ["not-reported"]
 
 
 def test_counters() -> None:

@@ -123,7 +123,7 @@ class TestSGLang:
         assert identity.fingerprint.model == "org/tiny"
         assert identity.abilities.token_ids
         assert "no-server-info" in names(identity)
-        assert names(identity).count("not-told") == 1
+        assert names(identity).count("not-reported") == 1
 
     def test_a_version_that_nobody_knows_is_named(self) -> None:
         with MockServer("sglang", options={"told_version": "main-nightly"}) as server:
@@ -219,7 +219,7 @@ class TestOthers:
             identity = identify(server.url)
         assert identity.fingerprint.speculation == SpeculationSettings("unknown")
         assert identity.abilities.token_ids
-        assert {"no-text", "lossy-switch-hidden", "not-told"} == set(names(identity))
+        assert {"no-text", "lossy-switch-hidden", "not-reported"} == set(names(identity))
 
     @pytest.mark.parametrize("strict", [True, False])
     def test_a_plain_server(self, strict: bool) -> None:

@@ -189,7 +189,7 @@ class TestRefused:
     @pytest.mark.parametrize("engine", ["sglang", "vllm", "llama.cpp"])
     def test_a_bias_on_an_id_outside_the_vocabulary_is_never_sent(self, engine: str) -> None:
         with MockServer(engine) as server:
-            with pytest.raises(ServerError, match="no token of that server"):
+            with pytest.raises(ServerError, match="not a token of that server"):
                 ask(server.url, with_parameters(logit_bias={"99999": 1.0}))
             generated = server.state.posted(GENERATING.get(engine, "/v1/completions"))
         assert not any("99999" in str(body) for body in generated)

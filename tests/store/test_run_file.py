@@ -200,7 +200,7 @@ def test_files_of_others_and_of_later_versions_are_refused(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("path", ["/dev/zero", "."])
 def test_what_is_no_regular_file_is_refused_before_it_is_read(path: str) -> None:
-    with pytest.raises(StoreError, match="no regular file"):
+    with pytest.raises(StoreError, match="not a regular file"):
         Run(Path(path))
 
 

@@ -43,7 +43,7 @@ FEWEST_LATIN_LETTERS = 40
 FEWEST_WORDS = 4
 """Of a line that ends abruptly. "42", "Paris" and "Best regards," stand alone."""
 MANY_SCRIPTS = 3
-"""Scripts the reference adds to the prompt's before a further one is no surprise: a list of greetings in many
+"""Scripts the reference adds to the prompt's before a further one is not a surprise: a list of greetings in many
 languages.
 """
 

@@ -195,7 +195,7 @@ class Drafting:
     def unproven(self) -> str:
         """Why it is not proven that drafts were verified, as a sentence; empty if it is."""
         if self.by_answer and not self.counted:
-            return "The speculative server does not tell whether it drafted anything, so its speculation is unproven."
+            return "The speculative server does not report whether it drafted anything, so its speculation is unproven."
         problem = self.first_contradiction if self.contradicted and not self.verified else ""
         problem = problem or ("" if self.by_answer else self._server_problem())
         if problem:

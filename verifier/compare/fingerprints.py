@@ -134,7 +134,7 @@ def differs(name: str, ref: Any, spec: Any) -> bool:
 
 
 def _other_speculation(ref: SpeculationSettings, spec: SpeculationSettings) -> bool:
-    """llama.cpp's metrics show the width of drafts only after the first one: a width that appears is no change."""
+    """llama.cpp's metrics show the width of drafts only after the first one: a width that appears is not a change."""
     if WIDTH in ref.settings and WIDTH in spec.settings:
         return True
     one, other = ({name: value for name, value in side.settings.items() if name != WIDTH} for side in (ref, spec))

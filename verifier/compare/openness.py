@@ -17,8 +17,8 @@ WORDS: dict[Kind, tuple[str, str]] = {
         "differ with evidence for their first difference only",
     ),
     "suspect": (
-        "holds one token just above the tolerance, which alone is no proof",
-        "hold one token each that is just above the tolerance, which alone is no proof",
+        "holds one token just above the tolerance, which alone is not proof",
+        "hold one token each that is just above the tolerance, which alone is not proof",
     ),
     "fields": (
         "says the same in other fields of the message: compare the parser settings of the two servers",

@@ -30,7 +30,7 @@ def parameter_ignored(case: Case) -> Ruling | None:
     """
     parameters = case.prompt.parameters
     names = " and ".join(shaping(parameters))
-    # Where the parameter changes nothing, the model's own answer without it is no sign that it was ignored.
+    # Where the parameter changes nothing, the model's own answer without it is not a sign that it was ignored.
     bare = None if case.misapplied else case.without_parameters
     is_bare = bare is not None and all(map(within, bare))
     if is_bare or (case.ignored and any(map(beyond, case.splits))):

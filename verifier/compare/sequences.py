@@ -71,7 +71,7 @@ def as_units(ref: Sequence[int], spec: Sequence[int]) -> tuple[Units, Units]:
     """Both sequences as int64 arrays in which equal integers, and only those, are equal.
 
     Integers of any size and sign are allowed. Those outside 0 to 2^61−2 make both sides be renumbered, in
-    order of size. Raises `TypeError` for anything that is no sequence of integers (None, text, bytes, floats inside).
+    order of size. Raises `TypeError` for anything that is not a sequence of integers, such as text.
     """
     try:
         left, right = _array(ref, "ref"), _array(spec, "spec")
@@ -144,7 +144,7 @@ def _integers(ids: Sequence[int], side: str) -> list[int]:
         try:
             plain.append(index(value))
         except TypeError:
-            raise TypeError(f"{side}: position {position} holds {value!r}, which is no integer") from None
+            raise TypeError(f"{side}: position {position} holds {value!r}, which is not an integer") from None
     return plain
 
 

@@ -1,6 +1,6 @@
 """How an answer is built: its end, its counts, and the JSON, reasoning and tool calls in it, on each side.
 
-Pure and relative like the rest of `verifier.compare`: what both sides do alike is described and is no difference.
+Pure and relative like the rest of `verifier.compare`: what both sides do alike is described and is not a difference.
 Positions are code points of an answer's text, counts are tokens.
 """
 

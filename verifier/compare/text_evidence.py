@@ -64,8 +64,8 @@ def only_change(ref: str, spec: str, split: Split) -> bool:
     own, taken = split.texts.get(split.ref_token), split.texts.get(split.spec_token)
     if split.at_least or not own or not taken:
         return False
-    alike = common_prefix(ref, spec)
-    starts = range(max(0, alike - len(own) + 1), alike + 1)
+    shared = common_prefix(ref, spec)
+    starts = range(max(0, shared - len(own) + 1), shared + 1)
     return any(ref.startswith(own, start) and ref[:start] + taken + ref[start + len(own) :] == spec for start in starts)
 
 
@@ -104,7 +104,7 @@ def _starts(tokens: Sequence[TextToken], text: bytes, at: int) -> list[int] | No
 def _same_token(ours: bytes, probed: bytes, start: int, end: int) -> bool:
     """Whether an answer has the token that the pass with logprobs has from byte ``start`` to ``end``.
 
-    It does where the two go on alike, or where no longer token begins so.
+    It does where both continue in the same way, or where no longer token begins so.
     """
     if ours[:end] != probed[:end]:
         return False

@@ -79,7 +79,7 @@ def other_parts(case: Case) -> Ruling | None:
 
 
 def same_tokens_other_text(case: Case) -> Ruling | None:
-    """Equal ids must give equal text; a character that the token limit cut in half is no fault."""
+    """Equal ids must give equal text; a character that the token limit cut in half is not a fault."""
     if not case.same_ids or case.ref.text == case.spec.text:
         return None
     if case.ref.text.rstrip(REPLACEMENT) == case.spec.text.rstrip(REPLACEMENT) and case.ref.finish == "length":
@@ -131,7 +131,7 @@ def _is_beginning(case: Case) -> bool:
 
 
 def unreliable_reference(case: Case) -> Ruling | None:
-    """A reference that contradicts itself by far more than arithmetic does is no judge of tokens."""
+    """A reference that contradicts itself by far more than arithmetic does is not a judge of tokens."""
     if case.reliable:
         return None
     return Ruling(
@@ -171,7 +171,7 @@ def _end_is_a_tie(case: Case) -> bool:
     """Whether ending or going on was a near-tie of the end token, where the reference ended by itself.
 
     Only evidence at the very place of the end says so; a tie within what comes after it excuses nothing, and a stop
-    string is no token that could be tied.
+    string is not a token that could be tied.
     """
     if case.ref.finish != "eos" or case.ref.ids is None or case.spec.ids is None:
         return False
@@ -289,7 +289,7 @@ def degenerated(case: Case) -> Ruling | None:
     sign = min(case.signs, key=lambda sign: (sign.kind != "special-token", sign.ambiguous))
     what = sign.detail or sign.kind
     # Greedy models loop by themselves once a near-tie has tipped them there, so a loop is proof of nothing; a
-    # special token in the middle of an answer is no wording that a model chooses.
+    # special token in the middle of an answer is not a wording that a model chooses.
     is_proof = sign.kind == "special-token" and not sign.ambiguous
     fault: Fault = "speculation" if is_proof else "undetermined"
     return Ruling("diverged", "degeneration", fault, f"Only the speculative answer shows signs of breakdown: {what}.")

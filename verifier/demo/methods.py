@@ -1,4 +1,4 @@
-"""The demo: real llama.cpp servers on loopback, alike but for speculation, and a small model that comes with them."""
+"""The demo: real llama.cpp servers on loopback that differ in speculation alone, and their small model."""
 
 from __future__ import annotations
 
@@ -196,8 +196,8 @@ def run_all(display: Display, choice: Choice) -> Matrix:
 def judged(found: Matrix) -> tuple[int, str]:
     """The demo's exit code and what came out, in a sentence.
 
-    0 when every sound method holds and the broken one is found LOSSY. Otherwise the gravest code of the sound methods,
-    or 3 when the broken one was not caught.
+    0 when every sound method holds and the broken one is found LOSSY. Otherwise the most severe code of the sound
+    methods, or 3 when the broken one was not caught.
     """
     sound = [outcome for outcome in found.outcomes if outcome.method in SOUND]
     holding = [outcome for outcome in sound if outcome.exit_code == 0]
@@ -205,8 +205,8 @@ def judged(found: Matrix) -> tuple[int, str]:
     end = "is caught" if caught else "is not caught"
     sentence = f"{len(holding)} of {len(sound)} sound methods hold, and the one that is broken on purpose {end}."
     codes = [outcome.exit_code for outcome in sound]
-    gravest = next((code for code in matrix.MOST_SEVERE if code in codes), 0)
-    return gravest or (0 if caught and sound else 3), sentence
+    worst = next((code for code in matrix.MOST_SEVERE if code in codes), 0)
+    return worst or (0 if caught and sound else 3), sentence
 
 
 class _Brief:

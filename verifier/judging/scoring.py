@@ -186,7 +186,7 @@ async def _whole_answer(
         elif token.id != best.id:
             splits.append(judge(index, best.id, token.id, top, tolerance.value, source))
     if source == "decode":
-        # A finer tolerance is no reason to blame at once what was rounding by the wider one.
+        # A finer tolerance is not a reason to blame at once what was rounding by the wider one.
         splits = [structs.replace(split, doubt=narrowed_from(tolerance, asked.by_prefill)) for split in splits]
     return Evidence(tuple(splits), "all", source=source, tolerance=tolerance)
 

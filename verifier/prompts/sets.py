@@ -109,13 +109,13 @@ def parse(line: str) -> Prompt:
     try:
         msgspec.json.encode(prompt)
     except UnicodeEncodeError:
-        raise ValueError("the text holds half of a surrogate pair, which is no character") from None
+        raise ValueError("the text holds half of a surrogate pair, which is not a character") from None
     return prompt
 
 
 def _no_number(word: str) -> None:
     """JSON has no such number, and it would be sent as ``null``."""
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 _loads = partial(json.loads, parse_constant=_no_number)
@@ -135,7 +135,7 @@ def _require_finite(value: Any, place: str) -> None:
 
 def _check_tools(prompt: Prompt) -> None:
     if prompt.parameters.tools and not prompt.messages:
-        raise ValueError("`parameters.tools` needs `messages`: a chat template tells a model of its tools")
+        raise ValueError("`parameters.tools` needs `messages`: the chat template shows the tools to the model")
     named = {f"parameters.tools[{number}]": tool for number, tool in enumerate(prompt.parameters.tools)}
     for number, message in enumerate(prompt.messages or ()):
         named |= {f"messages[{number}].tool_calls[{place}]": call for place, call in enumerate(message.tool_calls)}
@@ -167,7 +167,7 @@ def _check_parameters(prompt: Prompt) -> None:
                 raise ValueError(f"`parameters.{name}` adds {value} to {token!r}; the range is -100 to 100")
     for token in parameters.logit_bias:
         if not (token.isascii() and token.isdecimal()):
-            raise ValueError(f"`parameters.logit_bias` names {token!r}, which is no token id; text_bias takes texts")
+            raise ValueError(f"`parameters.logit_bias` names {token!r}, which is not a token id; text_bias takes texts")
     if "" in parameters.text_bias:
         raise ValueError("`parameters.text_bias` names an empty text")
     for name in ("min_tokens", "thinking_budget"):

@@ -22,7 +22,7 @@ from verifier.records import Message, Parameters, Prompt
 Format = Literal["lossless", "sharegpt", "openai-batch"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 LONGEST_LINE = 64 * 2**20
-"""Bytes. A prompt of a million tokens has about 5 MB; a longer line is no prompt but a file of another kind."""
+"""Bytes. A prompt of a million tokens has about 5 MB; a longer line is not a prompt but a file of another kind."""
 LARGEST_ARRAY = 2 * 2**30
 """Bytes. A JSON array has to be held whole; JSON Lines of any size can be read."""
 PROMPT_SCHEMA_VERSION = 2

@@ -31,7 +31,7 @@ class Parameters(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
     ``logit_bias`` adds to the logits of tokens by id (decimal, as in OpenAI's API), ``text_bias`` by text, which must
     be one token of the reference's tokenizer: a prompt set knows no ids. ``grammar`` is in GBNF. ``thinking_budget`` is
-    the most tokens of reasoning. ``tools`` are what a chat template tells the model of functions, in OpenAI's form.
+    the most tokens of reasoning. ``tools`` are the functions that a chat template shows to the model, in OpenAI's form.
     """
 
     stop: tuple[str, ...] = ()

@@ -60,7 +60,7 @@ SuiteVerdict = Literal["INVALID", "LOSSY", "INCONCLUSIVE", "NEAR-LOSSLESS", "LOS
 
 
 class SpeculationSettings(Struct, frozen=True, omit_defaults=True):
-    """How a server speculates, as far as it tells."""
+    """How a server speculates, as far as it reports it."""
 
     method: str
     draft_model: str | None = None
@@ -122,7 +122,7 @@ class Speculation(Struct, frozen=True, omit_defaults=True):
 
 
 class Timing(Struct, frozen=True, omit_defaults=True):
-    """Seconds. ``total`` is the client's clock; the others are the server's where it tells, else ``None``."""
+    """Seconds. ``total`` is the client's clock; the others are the server's where it reports them, else ``None``."""
 
     total: float
     prefill: float | None = None
@@ -389,9 +389,9 @@ class Comparison(Struct, frozen=True, tag="comparison", omit_defaults=True):
 class Drafts(Struct, frozen=True, tag="drafts", omit_defaults=True):
     """What a server's own counters grew by while it answered a pass: all traffic on it, not only ours.
 
-    ``per_position[i]`` counts accepted drafts at position i of a draft, where the engine tells. ``answers`` is how many
-    of ours came meanwhile, with ``tokens`` in them: fewer than the run holds where it was interrupted. Files of earlier
-    versions lack both.
+    ``per_position[i]`` counts accepted drafts at position i of a draft, where the engine reports them. ``answers`` is
+    how many of ours came meanwhile, with ``tokens`` in them: fewer than the run holds where it was interrupted. Files
+    of earlier versions lack both.
     """
 
     arm: Arm

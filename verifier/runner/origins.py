@@ -28,7 +28,7 @@ class Origins:
     def require_own(self, prompt_id: str, answer: Answer) -> None:
         """Refuse an answer that is that of another request, by its id and its content.
 
-        An id alone is no proof: some servers give every answer the same one, or that of the second in which it came.
+        An id alone proves nothing: some servers give every answer the same one, or that of the second in which it came.
 
         Raises:
             ServerError: ``foreign-answer``.

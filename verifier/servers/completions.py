@@ -162,7 +162,7 @@ class Fold:
         if ids is not None:
             if self._ids is None:
                 self._ids = []
-            # What is no list is kept as no id can be, for `parse` to refuse.
+            # What is not a list is kept as no id can be, for `parse` to refuse.
             self._ids += ids if isinstance(ids, list) else [[ids]]
         if choice.get("logprobs") is not None:
             for name, values in fields.mapping(choice["logprobs"]).items():
@@ -307,7 +307,7 @@ def top_of_names(pairs: Iterable[tuple[Any, Any]], most: int | None = None) -> t
 def _speculation(reply: dict[str, Any], choice: dict[str, Any], tokens: int | None) -> Speculation | None:
     """Draft counters of one answer, as vLLM or TensorRT-LLM give them.
 
-    TensorRT-LLM tells only the mean of tokens a step: accepted drafts and steps follow from it, and that at least as
+    TensorRT-LLM reports only the mean of tokens a step: accepted drafts and steps follow from it, and that at least as
     many were drafted.
     """
     counts = fields.mapping(fields.mapping(reply.get("metrics")).get("speculative_decoding"))

@@ -117,10 +117,10 @@ def truth(value: Any) -> bool | None:
     return {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower())
 
 
-def scalars(told: dict[str, Any], *, without: set[str] | None = None) -> dict[str, str]:
+def scalars(values: dict[str, Any], *, without: set[str] | None = None) -> dict[str, str]:
     """The settings of a JSON object that are set, as text."""
     return {
         name: str(value)
-        for name, value in told.items()
+        for name, value in values.items()
         if name not in (without or ()) and isinstance(value, str | int | float) and value is not False and value != ""
     }

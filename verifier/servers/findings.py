@@ -18,7 +18,7 @@ NO_METRICS = Finding(
 NO_SERVER_INFO = Finding(
     name="no-server-info",
     severity="warning",
-    message="The server does not tell its settings (or forbids to ask), so most of its fingerprint is unknown.",
+    message="The server does not report its settings, or denies access to them: most of its fingerprint is unknown.",
 )
 
 _WORDS = {
@@ -36,13 +36,13 @@ _WORDS = {
 }
 
 
-def untold(fingerprint: Fingerprint, remedy: str = "") -> list[Finding]:
-    """One finding that names what the server does not tell and the two sides can therefore not be compared by."""
+def unreported(fingerprint: Fingerprint, remedy: str = "") -> list[Finding]:
+    """One finding that names what the server does not report and the two sides can therefore not be compared by."""
     missing = [words for name, words in _WORDS.items() if getattr(fingerprint, name) is UNSET]
     if not missing:
         return []
     hint = f" ({remedy})" if remedy else ""
-    return [Finding("not-told", f"The server does not tell its {', '.join(missing)}{hint}.")]
+    return [Finding("not-reported", f"The server does not report its {', '.join(missing)}{hint}.")]
 
 
 def lossy_switch(setting: str) -> Finding:
@@ -55,7 +55,7 @@ def lossy_switch(setting: str) -> Finding:
 
 
 def hidden_switch(switches: str) -> Finding:
-    """Loose acceptance that this engine has, and does not tell."""
+    """Loose acceptance that this engine has and does not report."""
     return Finding("lossy-switch-hidden", f"Whether {switches} is set cannot be seen from outside this server.")
 
 

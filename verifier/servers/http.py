@@ -207,7 +207,9 @@ class Http:
             kind, what = ("stops-short", "ended in the middle of an event") if last else ("no-json", "sent no JSON")
             raise ServerError(kind, f"{self.url}{path} {what} of its stream.", "See the server's log.") from None
         if not isinstance(event, dict):
-            raise ServerError("no-json", f"{self.url}{path} sent an event that is no object.", "See the server's log.")
+            raise ServerError(
+                "no-json", f"{self.url}{path} sent an event that is not an object.", "See the server's log."
+            )
         if event.get("error") or event.get("object") == "error":
             said = self._scrub(_sentence(event))[:QUOTED]
             raise ServerError("stream-error", f"{self.url}{path} failed while it answered: {said}", "See its log.")
@@ -238,7 +240,7 @@ class Http:
         Args:
             again: whether it may be sent again once the server may have begun.
             patient: whether it is then sent again after an error of the server's own, too.
-            consume: reads a successful answer in place of this method, which then returns nothing.
+            consume: reads a successful answer instead of this method, which then returns nothing.
         """
         if self._timeouts >= MOST_TIMEOUTS:
             raise self._hangs()

@@ -41,11 +41,11 @@ async def connect(http: Http) -> Server:
         return engine(http)
     if refusal and refusal.kind.startswith(_TELLING):
         raise refusal
-    told = f" ({refusal.message})" if refusal else ""
+    why = f" ({refusal.message})" if refusal else ""
     raise ServerError(
         "unknown-server",
-        f"{http.url} answers, but as no server that is known: /server_info and /get_server_info are not SGLang's, "
-        f"/props is not llama.cpp's, /v1/models names no model{told}, and neither /v1/completions nor "
+        f"{http.url} answers, but it is not a known kind of server: /server_info and /get_server_info are not "
+        f"SGLang's, /props is not llama.cpp's, /v1/models names no model{why}, and neither /v1/completions nor "
         "/v1/chat/completions is there.",
         "Is this the port of the API, and not of a web page or of metrics?",
     )

@@ -26,7 +26,7 @@ def asked_model(listed: object, http: Http) -> dict[str, Any]:
     if http.model is None:
         return next(iter(entries), {})
     if not _names(entries):
-        # A server that lists none may still tell models apart by the name in a request.
+        # A server that lists none may still distinguish models by the name in a request.
         return {"id": http.model}
     for entry in entries:
         if entry.get("id") == http.model:

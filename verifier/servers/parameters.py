@@ -46,7 +46,7 @@ def refuse_tools(prompt: Prompt, url: str) -> None:
         raise ServerError(
             REFUSED,
             f"{url} takes no tools: only its chat endpoint does, which parts the calls of an answer from its text.",
-            "Ask this prompt of a server that tells the ids of messages, such as SGLang, vLLM or llama.cpp.",
+            "Ask this prompt of a server that reports the ids of messages, such as SGLang, vLLM or llama.cpp.",
         )
 
 
@@ -62,7 +62,7 @@ async def with_tools(prompt: Prompt, template: Callable[[Parameters], Awaitable[
         raise ServerError(
             REFUSED,
             f"{url} takes no tools: with and without them it renders the same prompt.",
-            "Take a model whose chat template tells of tools; SGLang needs 0.5.12 or newer.",
+            "Take a model whose chat template supports tools; SGLang needs 0.5.12 or newer.",
         )
     return rendered
 

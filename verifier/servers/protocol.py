@@ -96,7 +96,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Counters:
-    """Draft counters of a server since its start; differences over a run tell what speculation did in it."""
+    """Draft counters of a server since its start; differences over a run show what speculation did in it."""
 
     drafted: int
     accepted: int
@@ -143,11 +143,11 @@ class Server(Protocol):
         ...
 
     async def pieces(self, ids: tuple[int, ...]) -> dict[int, str]:
-        """The text of each token by itself; empty where the engine cannot tell. A part of a character is U+FFFD."""
+        """The text of each token by itself; empty where the engine cannot decode. A part of a character is U+FFFD."""
         ...
 
     async def text_of(self, ids: tuple[int, ...]) -> str | None:
-        """The text that ids decode to together, special tokens spelled out; ``None`` where the engine cannot tell."""
+        """The text that ids decode to together, special tokens spelled out; ``None`` where the engine cannot decode."""
         ...
 
     async def counters(self) -> Counters | None:

@@ -173,11 +173,11 @@ class Texts:
         return fields.text(found if found is not None else reply.get("prompt"))
 
     async def decode_all(self, ids: tuple[int, ...]) -> str:
-        """The text of ids; empty when the server cannot tell."""
+        """The text of ids; empty when the server cannot decode."""
         return await self.decode(list(ids)) or ""
 
     async def pieces(self, ids: tuple[int, ...]) -> dict[int, str]:
-        """The text of each token by itself; empty where the server cannot tell."""
+        """The text of each token by itself; empty where the server cannot decode."""
         pieces: dict[int, str] = {}
         for token in dict.fromkeys(ids):
             text = await self.decode([token])

@@ -11,7 +11,7 @@ MOST_IDS = 2**24
 
 
 class Vocabulary:
-    """The ids of one server: below ``size`` where the server tells it, else what the server has shown to know.
+    """The ids of one server: below ``size`` where the server reports it, else what the server has shown to know.
 
     Ids of a vocabulary have no gaps, so that every id below a known one is known. Where the size is not told, a
     higher id is looked up through ``decode``: an id that has no text, even twice in a row, is outside.
@@ -53,6 +53,6 @@ class Vocabulary:
         limit = f"; its vocabulary has {self.size} tokens" if self.size is not None else ""
         return ServerError(
             "out-of-vocabulary",
-            f"Token {token} was not sent to {url}: it is no token of that server{limit}.",
+            f"Token {token} was not sent to {url}: it is not a token of that server{limit}.",
             "The two servers do not share a vocabulary: compare the same model, or tokenizers of the same size.",
         )

@@ -84,7 +84,7 @@ def note(steps: Sequence[Invocation]) -> str:
     if keys:
         sentences.append(f"Set {' and '.join(keys)} first.")
     if any(HIDDEN in word for step in steps for word in words(step)):
-        sentences.append(f"Secrets were left out: put them back in place of each {HIDDEN}.")
+        sentences.append(f"Secrets were left out: put one back for each {HIDDEN}.")
     return " ".join(sentences)
 
 
@@ -122,35 +122,35 @@ def _keys(command: str, options: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _concluded(run: Run) -> Iterator[Invocation]:
-    """The command of a file that does not say how it was made: as much of it as its header tells."""
+    """The command of a file that does not say how it was made: as much of it as its header shows."""
     header = run.header
-    told = header.options
-    if "compare" in told and isinstance(told["compare"], (list, tuple)):
-        yield Invocation("compare", arguments=tuple(map(_marked_file, told["compare"])))
+    stored = header.options
+    if "compare" in stored and isinstance(stored["compare"], (list, tuple)):
+        yield Invocation("compare", arguments=tuple(map(_marked_file, stored["compare"])))
         return
-    if header.kind == "check" and "max_tokens" in told and not {"spec", "ref", "golden"} & set(told):
+    if header.kind == "check" and "max_tokens" in stored and not {"spec", "ref", "golden"} & set(stored):
         return  # the only files without servers in their options are joined ones
     options: dict[str, Any] = _servers(run)
     if header.kind == "golden":
         options["output"] = run.path.name
-    if told.get("golden"):
+    if stored.get("golden"):
         # It brings its own prompts and limits.
         options.pop("ref", None)
-        options["golden"] = _marked_file(told["golden"])
+        options["golden"] = _marked_file(stored["golden"])
     else:
         options |= _chosen_prompts(header.prompt_set)
-        options |= {"max-tokens": told.get("max_tokens")} if told.get("capped") else {}
-        options |= _unless(told, ref_runs=2, noise_concurrency=0)
-    options |= _unless(told, concurrency=1)
-    mismatch = told.get("allow_mismatch")
+        options |= {"max-tokens": stored.get("max_tokens")} if stored.get("capped") else {}
+        options |= _unless(stored, ref_runs=2, noise_concurrency=0)
+    options |= _unless(stored, concurrency=1)
+    mismatch = stored.get("allow_mismatch")
     options["allow-mismatch"] = list(mismatch) if isinstance(mismatch, (list, tuple)) else []
     step = invocation("record" if header.kind == "golden" else "check", options)
     yield msgspec.structs.replace(step, keys=())  # of the environment then, not now
 
 
-def _unless(told: Mapping[str, Any], **defaults: int) -> dict[str, Any]:
+def _unless(stored: Mapping[str, Any], **defaults: int) -> dict[str, Any]:
     """Options that are not what they would be anyway."""
-    return {long_name(name): told[name] for name, usual in defaults.items() if told.get(name, usual) != usual}
+    return {long_name(name): stored[name] for name, usual in defaults.items() if stored.get(name, usual) != usual}
 
 
 def _servers(run: Run) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def _entries(row: Sequence[int | float], own: int | None) -> tuple[TokenLogprob,
     values = list(row) if len(row) % 2 == 0 else [own, *row]
     ids = values[::2]
     if not all(isinstance(token, int) for token in ids):
-        raise ValueError(f"`top` holds {row!r}, which is no row of token ids and gaps")
+        raise ValueError(f"`top` holds {row!r}, which is not a row of token ids and gaps")
     try:
         best = float(values[1] or 0.0)
         gaps = [0.0, *(float(gap or 0.0) for gap in values[3::2])]

@@ -59,7 +59,7 @@ class Entry(Struct, frozen=True):
         return Prompt(name, text=self.text, messages=self.messages)
 
     def whole(self, *, marked: bool) -> str:
-        """The whole answer. ``marked`` tells reasoning from the rest, which an answer of a server of ours does not."""
+        """The whole answer. ``marked`` separates reasoning from the rest; answers of our own do not."""
         if not self.reasoning:
             return self.answer
         return f"{self.reasoning}{END_OF_REASONING if marked else ''}{self.answer}"
@@ -237,9 +237,9 @@ def _asked(line: dict[str, Any]) -> tuple[str | None, tuple[Message, ...] | None
     return fields.text(prompt), tuple(map(message_of, messages))
 
 
-def _finish(told: dict[str, Any]) -> tuple[Finish, str | int | None]:
+def _finish(line: dict[str, Any]) -> tuple[Finish, str | int | None]:
     """Why an answer ended. "stop" is any end, since such files do not say which stop strings were asked for."""
-    reason = fields.text(told.get("finish_reason"))
+    reason = fields.text(line.get("finish_reason"))
     if reason == "tool_calls":
         reason = "stop"
     finish, _, _ = named(reason, None, ())
@@ -248,6 +248,6 @@ def _finish(told: dict[str, Any]) -> tuple[Finish, str | int | None]:
 
 def _short(error: Any) -> str:
     """What an error in a file says, in a few words."""
-    told = error.get("message") if isinstance(error, dict) else error
-    text = fields.text(told) if isinstance(told, str) else json.dumps(error, ensure_ascii=True)
+    message = error.get("message") if isinstance(error, dict) else error
+    text = fields.text(message) if isinstance(message, str) else json.dumps(error, ensure_ascii=True)
     return " ".join((text or "no reason is given").split())[:300]

@@ -83,7 +83,7 @@ def read(path: Path) -> Iterator[tuple[int, Record]]:
     A last line without its newline was being written when the writer died; it is left out.
 
     Raises:
-        StoreError: naming file, line and field, when a line is no record of this version.
+        StoreError: naming file, line and field, when a line is not a record of this version.
     """
     with _opened(path) as file:
         lines = _Lines(file)
@@ -105,7 +105,7 @@ def _unreadable(path: Path, line: int, error: object) -> StoreError:
 def _opened(path: Path) -> BinaryIO:
     if path.exists() and not path.is_file():
         # A device may have no end, and a pipe cannot be gone back in.
-        raise StoreError(f"{path} is no regular file.", "Write it to a file first.")
+        raise StoreError(f"{path} is not a regular file.", "Write it to a file first.")
     try:
         return open_plain(path)
     except OSError as error:
@@ -161,7 +161,7 @@ def _version(path: Path, record: Record) -> int:
 
 
 def _require_header(path: Path) -> None:
-    """Refuse a file of another tool before its last line is mended: that would cut off what is no record of ours."""
+    """Refuse a file of another tool before its last line is repaired: that could cut off a line of theirs."""
     with path.open("rb") as file:
         line = file.readline()
     if not line.startswith(b'{"type":"header"'):
@@ -400,14 +400,14 @@ class Store(Run):
             self._lock(path)
             if header is None:
                 _require_header(path)
-            was_torn = self._mend_last_line(path)
+            was_torn = self._repair_last_line(path)
             self._schema = SCHEMA_VERSION if header is None else header.schema
             self._writer = jsonlines.Writer(self._output, dumps=self._encoded)
             if header is not None:
                 self._writer.write(header)
             super().__init__(path)
             self.torn = was_torn
-            # A file of an earlier version is gone on with in that version, or it could not be read back.
+            # A file of an earlier version is continued in that version, or it could not be read back.
             self._schema = self.header.schema
         except BaseException:
             self._output.close()
@@ -431,7 +431,7 @@ class Store(Run):
         if not os.path.samestat(here, os.fstat(self._output.fileno())):
             raise busy
 
-    def _mend_last_line(self, path: Path) -> bool:
+    def _repair_last_line(self, path: Path) -> bool:
         """Cut off a last line that was not written to its end; whether there was one.
 
         A whole record that lacks only its newline, as editors leave it, gets one.

@@ -19,7 +19,7 @@ NAMED = 5
 """Prompts that a message names; of more it says how many."""
 
 LONGEST_CHANGE = 120
-"""Characters in which a change of a parameter is told; a schema or tools may be pages long."""
+"""Characters in which a change of a parameter is shown; a schema or tools may be pages long."""
 
 OF_ALL = {"model": "model", "quantization": "quantization", "version": "engine version"}
 """Fields of a server that every answer depends on."""
@@ -73,14 +73,16 @@ class Fit:
         Raises:
             StaleGolden: with all reasons.
         """
-        told = "\n".join(f"  {finding.message}" for finding in self.findings())
+        reasons = "\n".join(f"  {finding.message}" for finding in self.findings())
         if not self.fresh:
             raise StaleGolden(
-                f"Nothing in {golden.path} can be compared with:\n{told}",
+                f"Nothing in {golden.path} can be compared with:\n{reasons}",
                 "Record it again with --update, or name what may differ with --allow-mismatch.",
             )
         if strict and (self.stale or self.missing or self.unused):
-            raise StaleGolden(f"{golden.path} does not fit, and --strict-golden was given:\n{told}", "Record it again.")
+            raise StaleGolden(
+                f"{golden.path} does not fit, and --strict-golden was given:\n{reasons}", "Record it again."
+            )
 
 
 def fit(
@@ -119,7 +121,7 @@ def _changes(
     before: Fingerprint | None, now: Fingerprint | None, fields: dict[str, str], allow: Collection[str]
 ) -> list[str]:
     if before is None or now is None or before.engine != now.engine:
-        # What each engine writes in its own way says nothing across engines; the comparison of servers tells the rest.
+        # What each engine writes in its own way says nothing across engines; the comparison of servers covers the rest.
         return []
     return [
         f"the {words} was {show(getattr(before, name))}, it is {show(getattr(now, name))}"

@@ -67,7 +67,7 @@ def after(ids: Sequence[int]) -> tuple[tuple[int, float], ...]:
 
 
 def logprob(ids: Sequence[int], token: int) -> float:
-    """The logprob of a token after a prefix; one that is no candidate is far below them."""
+    """The logprob of a token after a prefix; one that is not a candidate is far below them."""
     return dict(after(ids)).get(token, -40.0)
 
 

@@ -44,7 +44,7 @@ from verifier.servers.engines.llamacpp_logprobs import (
     without_forced,
 )
 from verifier.servers.engines.llamacpp_speculation import speculation
-from verifier.servers.findings import NO_METRICS, NO_PROBE, hidden_switch, no_ids, untold
+from verifier.servers.findings import NO_METRICS, NO_PROBE, hidden_switch, no_ids, unreported
 from verifier.servers.http import Http
 from verifier.servers.logprobs import no_logprobs
 from verifier.servers.metrics import optional_metrics
@@ -174,7 +174,7 @@ class LlamaCpp:
         findings += [] if metrics is not None else [NO_METRICS]
         if fingerprint.speculation is not None:
             findings.append(hidden_switch("acceptance of drafts at random (--spec-synth-len, --spec-synth-rates)"))
-        return Identity(fingerprint, abilities, (*findings, *untold(fingerprint)))
+        return Identity(fingerprint, abilities, (*findings, *unreported(fingerprint)))
 
     async def _special(self, text: Any) -> tuple[int, ...]:
         """The id of a special token by its text; empty where the text is none."""
@@ -397,7 +397,7 @@ class Fold:
         """Add one event; whether it carried a piece of the answer."""
         for name, values in self._lists.items():
             if (piece := event.get(name)) is not None:
-                # What is no list is kept as no item can be, to be refused with the whole answer.
+                # What is not a list is kept as no item can be, to be refused with the whole answer.
                 values.extend(piece if isinstance(piece, list) else [[piece]])
         text = event.get("content")
         if isinstance(text, str):
@@ -434,7 +434,7 @@ def parse_completion(reply: dict[str, Any], url: str, asked: int = 0) -> Answer:
         notes.append("the prompt was truncated by the server")
     timings = fields.mapping(reply.get("timings"))
     entries = fields.mappings(reply.get("completion_probabilities"))
-    # Of an answer that a stop string took away whole it tells no logprobs.
+    # Of an answer that a stop string took away whole it reports no logprobs.
     expected = asked if text or finish != "stop" else 0
     top, doubts = top_by_position(entries, ids), doubts_of(entries, ids, expected)
     return Answer(
@@ -477,7 +477,7 @@ def _weights(ftype: str | None) -> tuple[str | None | UnsetType, str | None | Un
 
 
 def _model_name(props: dict[str, Any], meta: dict[str, Any]) -> str | None:
-    """The file's name without its folder, with the size that tells two files of one name apart."""
+    """The file's name without its folder, with its size, since two files may share a name."""
     name = model_name(fields.text(props.get("model_path")) or fields.text(props.get("model_alias")))
     if not name:
         return None

@@ -6,7 +6,7 @@ same request is sent once more with a bias that forces an ordinary character:
 
 - Before sampling, the reported values are the model's own, which no bias moves.
 - After sampling, the bias takes probability from all other tokens alike, so that their differences stay. Only the
-  forced token itself is unknown, and a second request that forces another character tells it.
+  forced token itself is unknown, and a second request that forces another character shows it.
 """
 
 from __future__ import annotations

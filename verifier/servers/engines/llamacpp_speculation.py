@@ -35,8 +35,8 @@ def speculation(
         slots: the answer of `/slots`, which says no more than whether there is speculation.
     """
     settings = fields.mapping(probe.get("generation_settings"))
-    told = {name.removeprefix(PREFIX): value for name, value in settings.items() if name.startswith(PREFIX)}
-    method = _kinds(told.pop("types", None)) or _kinds(told.pop("type", None))
+    reported = {name.removeprefix(PREFIX): value for name, value in settings.items() if name.startswith(PREFIX)}
+    method = _kinds(reported.pop("types", None)) or _kinds(reported.pop("type", None))
     active = fields.first(slots).get("speculative")
     if method == NONE or (not method and active is False):
         return None
@@ -44,11 +44,11 @@ def speculation(
         return UNSET
     positions = metrics[BY_POSITION].by("position") if metrics is not None and BY_POSITION in metrics else {}
     width = {"n_max": str(max(positions) + 1)} if positions else {}
-    return SpeculationSettings(method=method or "unknown", settings=width | fields.scalars(told))
+    return SpeculationSettings(method=method or "unknown", settings=width | fields.scalars(reported))
 
 
-def _kinds(told: Any) -> str:
+def _kinds(reported: Any) -> str:
     """Names in a text or a list, joined by commas; "none" only where there is no other, empty where there are none."""
-    names = told.split(",") if isinstance(told, str) else told if isinstance(told, list) else []
+    names = reported.split(",") if isinstance(reported, str) else reported if isinstance(reported, list) else []
     kinds = [name.strip() for name in names if isinstance(name, str) and name.strip()]
     return ",".join([name for name in kinds if name != NONE] or kinds[:1])

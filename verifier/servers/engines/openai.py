@@ -1,4 +1,4 @@
-"""Any server with OpenAI's `/v1/completions` or `/v1/chat/completions`: text in, text out, and little is told."""
+"""Any server with OpenAI's `/v1/completions` or `/v1/chat/completions`: text in, text out, and little else reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from verifier.servers.completions import (
     plain_request,
 )
 from verifier.servers.ending import bounded
-from verifier.servers.findings import NO_PROBE, no_ids, untold
+from verifier.servers.findings import NO_PROBE, no_ids, unreported
 from verifier.servers.http import Http
 from verifier.servers.models import asked_model, several_models
 from verifier.servers.names import model_name
@@ -90,7 +90,7 @@ class OpenAI:
         findings += [] if probe else [NO_PROBE]
         findings += [PLAIN_FIELDS] if self._extra is False else []
         findings += several_models(listed, self.http)
-        return Identity(fingerprint, abilities, (*findings, *untold(fingerprint)))
+        return Identity(fingerprint, abilities, (*findings, *unreported(fingerprint)))
 
     async def _probe(self) -> dict[str, Any]:
         """One token, with the fields of the engines and then without them."""

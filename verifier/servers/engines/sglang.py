@@ -40,7 +40,7 @@ from verifier.servers.completions import (
 )
 from verifier.servers.ending import after_stop, bounded
 from verifier.servers.engines.sglang_answers import Fold, parse_generated, parse_scores, scored_ids, tokens_of
-from verifier.servers.findings import NO_PROBE, NO_SERVER_INFO, hidden_switch, lossy_switch, no_ids, untold
+from verifier.servers.findings import NO_PROBE, NO_SERVER_INFO, hidden_switch, lossy_switch, no_ids, unreported
 from verifier.servers.http import Http
 from verifier.servers.logprobs import no_logprobs
 from verifier.servers.names import model_name, version_tuple
@@ -113,7 +113,7 @@ class SGLang:
             findings.append(NO_PROBE)
         if fingerprint.speculation and not any("env_vars" in state for state in states):
             findings.append(hidden_switch("SGLANG_SIMULATE_ACC_LEN"))
-        return Identity(fingerprint, abilities, (*findings, *untold(fingerprint)))
+        return Identity(fingerprint, abilities, (*findings, *unreported(fingerprint)))
 
     async def _probe(self) -> dict[str, Any]:
         try:
@@ -332,13 +332,13 @@ def _unknown_version(version: Any) -> Finding:
 def _fingerprint(
     info: dict[str, Any], states: list[dict[str, Any]], model: dict[str, Any], chat_template: str | None | UnsetType
 ) -> Fingerprint:
-    def told(name: str) -> str | None | UnsetType:
+    def reported(name: str) -> str | None | UnsetType:
         """A text setting: unknown where it is missing, absent where it is null."""
         return fields.text(info[name]) if name in info else UNSET
 
     name = model_name(fields.text(info.get("model_path")) or fields.text(model.get("root")))
     revision = fields.text(info.get("revision"))
-    dtype = told("dtype")
+    dtype = reported("dtype")
     sizes = [f"{short}={info[f'{short}_size']}" for short in ("tp", "pp", "dp", "ep") if info.get(f"{short}_size")]
     disabled = fields.truth(info.get("disable_radix_cache"))
     return Fingerprint(
@@ -347,8 +347,8 @@ def _fingerprint(
         model=fields.known(f"{name}@{revision}" if name and revision else name),
         tokenizer=fields.known(model_name(fields.text(info.get("tokenizer_path")))),
         dtype=UNSET if dtype == "auto" else dtype,
-        quantization=told("quantization"),
-        kv_dtype=told("kv_cache_dtype"),
+        quantization=reported("quantization"),
+        kv_dtype=reported("kv_cache_dtype"),
         attention_backend=fields.known(_attention(info)),
         parallel=" ".join(sizes) or UNSET,
         prefix_cache=UNSET if disabled is None else not disabled,
@@ -400,12 +400,12 @@ def _is_used(setting: str, method: str) -> bool:
 def _lossy(info: dict[str, Any], states: list[dict[str, Any]]) -> list[Finding]:
     """Switches of loose acceptance, in the order in which they are found; each setting once."""
     settings: dict[str, None] = {}
-    for told in states or [info]:
+    for reported in states or [info]:
         for name in THRESHOLDS:
-            value = fields.number(told.get(name))
+            value = fields.number(reported.get(name))
             if value is not None and value != 1.0:
                 settings[f"{name}={value:g}"] = None
-        simulated = fields.mapping(told.get("env_vars")).get("SGLANG_SIMULATE_ACC_LEN")
+        simulated = fields.mapping(reported.get("env_vars")).get("SGLANG_SIMULATE_ACC_LEN")
         if simulated is not None and str(simulated).strip() not in {"", "0", "0.0", "-1", "-1.0"}:
             settings[f"SGLANG_SIMULATE_ACC_LEN={str(simulated)[:20]}"] = None
     return [lossy_switch(setting) for setting in settings]

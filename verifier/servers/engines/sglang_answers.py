@@ -30,7 +30,7 @@ class Fold:
     def take(self, event: dict[str, Any]) -> bool:
         """Add one event; whether it carried a piece of the answer."""
         ids = event.get("output_ids")
-        # What is no list is kept as no id can be, to be refused with the whole answer.
+        # What is not a list is kept as no id can be, to be refused with the whole answer.
         ids = ids if isinstance(ids, list) else [] if ids is None else [[ids]]
         text = event.get("text")
         text = text if isinstance(text, str) else ""
@@ -118,7 +118,7 @@ def parse_generated(reply: dict[str, Any], request: Request, url: str, drafts: i
 
 
 def _timing(meta: dict[str, Any]) -> Timing | None:
-    """Prefill and decode from the server's clock, where it tells both ends."""
+    """Prefill and decode from the server's clock, where it reports both ends."""
     begun, filled = fields.number(meta.get("forward_entry_time")), fields.number(meta.get("prefill_finished_time"))
     received, finished = fields.number(meta.get("request_received_ts")), fields.number(meta.get("request_finished_ts"))
     if begun is None or filled is None or received is None or finished is None or not received <= filled <= finished:
@@ -130,7 +130,7 @@ def speculation_of(meta: dict[str, Any], drafts: int | None = None) -> Speculati
     """Draft counters of one answer, by whichever names this version has; ``None`` where there are none.
 
     Args:
-        drafts: ``speculative_num_draft_tokens`` of the server, for versions that tell rates and no counts.
+        drafts: ``speculative_num_draft_tokens`` of the server, for versions that report rates and no counts.
     """
     steps = fields.integer(meta.get("spec_verify_ct"))
     if steps is None:

@@ -2,7 +2,7 @@
 
 Facts about its answers: a request with an unknown field is refused; ids come with ``detokenize: false`` and then there
 is no text; logprobs on a server that speculates ended the process in some versions and are refused in others, so they
-are asked for only where the caller asks; it cannot score a given text; its settings are not told.
+are asked for only where the caller asks; it cannot score a given text; its settings are not reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from verifier.records import (
 from verifier.servers import fields
 from verifier.servers.completions import CHAT, COMPLETIONS, ask, engine_sampling, on_openai_path, parameters_of
 from verifier.servers.ending import bounded
-from verifier.servers.findings import NO_PROBE, hidden_switch, no_ids, untold
+from verifier.servers.findings import NO_PROBE, hidden_switch, no_ids, unreported
 from verifier.servers.http import Http
 from verifier.servers.models import asked_model, several_models
 from verifier.servers.names import model_name
@@ -89,7 +89,7 @@ class TensorRTLLM:
         findings += [NO_TEXT] if abilities.token_ids else no_ids(abilities)
         findings.append(hidden_switch("relaxed or typical acceptance, or a forced number of accepted tokens,"))
         findings += several_models(self._listed, self.http)
-        return Identity(fingerprint, abilities, (*findings, *untold(fingerprint)))
+        return Identity(fingerprint, abilities, (*findings, *unreported(fingerprint)))
 
     async def _ready(self) -> None:
         if self._model is None:
@@ -120,7 +120,7 @@ class TensorRTLLM:
         return Rendering(prompt.id, prompt.digest, ids=ids, bias=bias)
 
     async def _bare(self, text: str) -> tuple[int, ...] | None:
-        """Ids of a text without what the tokenizer puts before it, which it cannot be told to leave out."""
+        """Ids of a text without what the tokenizer puts before it, which it cannot be asked to leave out."""
         with_text, before = await self._tokenize(text), await self._tokenize("")
         return None if with_text is None else with_text[len(before or ()) :]
 
@@ -174,14 +174,14 @@ class TensorRTLLM:
         return None
 
     async def counters(self) -> Counters | None:
-        """Sums over the iterations that the server has told so far: it tells each of them once."""
+        """Sums over the iterations that the server has reported so far: it reports each of them once."""
         try:
-            told = await self.http.get("/metrics")
+            reported = await self.http.get("/metrics")
         except ServerError as error:
             if error.down:
                 raise
             return None
-        stats = [fields.mapping(entry.get("specDecodingStats")) for entry in fields.mappings(told)]
+        stats = [fields.mapping(entry.get("specDecodingStats")) for entry in fields.mappings(reported)]
         self._drafted += sum(fields.whole(entry.get("numDraftTokens")) or 0 for entry in stats)
         self._accepted += sum(fields.whole(entry.get("numAcceptedTokens")) or 0 for entry in stats)
         self._steps += sum(fields.whole(entry.get("numRequestsWithDraftTokens")) or 0 for entry in stats)

@@ -38,7 +38,7 @@ from verifier.servers.completions import (
 )
 from verifier.servers.ending import after_stop, bounded, with_end
 from verifier.servers.engines.vllm_decoding import Forcing
-from verifier.servers.findings import NO_METRICS, NO_PROBE, lossy_switch, no_ids, untold
+from verifier.servers.findings import NO_METRICS, NO_PROBE, lossy_switch, no_ids, unreported
 from verifier.servers.http import Http
 from verifier.servers.logprobs import bad_scores, check_scores, no_logprobs, ordered, rank_of
 from verifier.servers.metrics import Metric, optional_metrics
@@ -81,12 +81,12 @@ class VLLM:
     async def identify(self) -> Identity:
         model = await self._model()
         version = fields.text(fields.mapping(await self.http.has("/version")).get("version"))
-        told = fields.mapping(await self.http.has("/server_info?config_format=json"))
-        config = fields.mapping(told.get("vllm_config"))
+        reported = fields.mapping(await self.http.has("/server_info?config_format=json"))
+        config = fields.mapping(reported.get("vllm_config"))
         metrics = await optional_metrics(self.http)
         probe = await self._probe()
         chat_template = await self.texts.template_digest()
-        fingerprint = _fingerprint(model, version, told, metrics, probe, chat_template)
+        fingerprint = _fingerprint(model, version, reported, metrics, probe, chat_template)
         abilities = Abilities(
             token_ids=bool(fields.first(probe.get("choices")).get("token_ids")) if probe else None,
             prompt_ids=True,
@@ -103,7 +103,9 @@ class VLLM:
         if metrics is None:
             findings.append(NO_METRICS)
         findings += several_models(self._listed, self.http)
-        findings += untold(fingerprint, "start it with VLLM_SERVER_DEV_MODE=1 to have them told" if not config else "")
+        findings += unreported(
+            fingerprint, "start it with VLLM_SERVER_DEV_MODE=1 to have them reported" if not config else ""
+        )
         return Identity(fingerprint, abilities, tuple(findings))
 
     async def _model(self) -> dict[str, Any]:
@@ -282,19 +284,19 @@ def _entry_tokens(entry: dict[str, Any]) -> list[TokenLogprob]:
 def _fingerprint(
     model: dict[str, Any],
     version: str | None,
-    told: dict[str, Any],
+    reported: dict[str, Any],
     metrics: dict[str, Metric] | None,
     probe: dict[str, Any],
     chat_template: str | None | UnsetType,
 ) -> Fingerprint:
-    config = fields.mapping(told.get("vllm_config"))
+    config = fields.mapping(reported.get("vllm_config"))
     weights = fields.mapping(config.get("model_config"))
     cache = _cache_labels(metrics) | fields.mapping(config.get("cache_config"))
     pool = fields.whole(cache.get("kv_cache_size_tokens"))
     blocks, size = fields.whole(cache.get("num_gpu_blocks")), fields.whole(cache.get("block_size"))
     if pool is None and blocks and size:
         pool = blocks * size
-    invariant = fields.mapping(told.get("vllm_env")).get("VLLM_BATCH_INVARIANT")
+    invariant = fields.mapping(reported.get("vllm_env")).get("VLLM_BATCH_INVARIANT")
     return Fingerprint(
         engine=VLLM.engine,
         version=fields.known(version),
@@ -335,19 +337,19 @@ def _parallel(config: dict[str, Any], fingerprint: str | None) -> str | None | U
     match = re.fullmatch(r"vllm-[^-]+((?:-[a-z]+\d+)*)-[0-9a-f]+", fingerprint or "")
     if not match:
         return UNSET
-    told = dict(re.findall(r"-([a-z]+)(\d+)", match[1]))
-    return " ".join(f"{name}={told.get(name, '1')}" for name in ("tp", "pp", "dp"))
+    reported = dict(re.findall(r"-([a-z]+)(\d+)", match[1]))
+    return " ".join(f"{name}={reported.get(name, '1')}" for name in ("tp", "pp", "dp"))
 
 
 def _speculation(config: dict[str, Any], metrics: dict[str, Metric] | None) -> SpeculationSettings | None | UnsetType:
     if "speculative_config" in config:
-        told = fields.mapping(config["speculative_config"])
-        if not told:
+        reported = fields.mapping(config["speculative_config"])
+        if not reported:
             return None
         return SpeculationSettings(
-            method=fields.text(told.get("method")) or "unknown",
-            draft_model=model_name(fields.text(told.get("model"))),
-            settings=fields.scalars(told, without={"method", "model"}),
+            method=fields.text(reported.get("method")) or "unknown",
+            draft_model=model_name(fields.text(reported.get("model"))),
+            settings=fields.scalars(reported, without={"method", "model"}),
         )
     if metrics is None or not any(name.startswith("vllm:") for name in metrics):
         return UNSET
@@ -366,9 +368,9 @@ def _counters_where(probe: dict[str, Any], metrics: dict[str, Metric] | None) ->
 
 
 def _lossy(config: dict[str, Any]) -> list[Finding]:
-    told = fields.mapping(config.get("speculative_config"))
+    reported = fields.mapping(config.get("speculative_config"))
     names = ("rejection_sample_method", "acceptance_method")
-    return [lossy_switch(f"{name}={told[name]}") for name in names if told.get(name) in LOSSY_METHODS]
+    return [lossy_switch(f"{name}={reported[name]}") for name in names if reported.get(name) in LOSSY_METHODS]
 
 
 def _logprobs_mode(config: dict[str, Any]) -> str:

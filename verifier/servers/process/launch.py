@@ -26,7 +26,7 @@ from verifier.servers.process import supervise
 from verifier.servers.process.log_hints import explain, quote
 
 STOP_SECONDS = 20.0
-"""Patience with a server that was told to stop, before it is killed. Engines with several processes need some."""
+"""Patience with a server that was asked to stop, before it is killed. Engines with several processes need some."""
 
 KILL_SECONDS = 10.0
 """Patience with the supervisor after that; the kernel may take a while to free a card's memory."""
@@ -142,8 +142,8 @@ class Process:
         """Wait for the supervisor's word that the command runs."""
         assert self._supervisor is not None  # noqa: S101
         assert self._supervisor.stdout is not None  # noqa: S101
-        told = self._supervisor.stdout.readline().decode().strip()
-        word, _, rest = told.partition(" ")
+        line = self._supervisor.stdout.readline().decode().strip()
+        word, _, rest = line.partition(" ")
         if word != "started":
             why = rest.partition(" ")[2] or "its supervisor did not start; see the log"
             raise LosslessError(
@@ -216,9 +216,9 @@ class Process:
         """An error that quotes the end of the log and says what is known about it."""
         log = self.end_of_log()
         quoted = quote(log)
-        told = "".join(f"\nNote: {sentence}" for sentence in explain(log, self.returncode))
+        notes = "".join(f"\nNote: {sentence}" for sentence in explain(log, self.returncode))
         said = f" The end of its log:\n{quoted}" if quoted else " It printed nothing."
-        return ServerError(kind, f"The server {what}.{said}{told}", f"Its whole log is {self.log}.")
+        return ServerError(kind, f"The server {what}.{said}{notes}", f"Its whole log is {self.log}.")
 
 
 async def _is_up(client: httpx.AsyncClient, end: float) -> bool:

@@ -91,14 +91,14 @@ def explain(log: str, code: int | None) -> list[str]:
         log: the whole log, or as much of its end as there is.
         code: the exit code, 128 and more for a signal; ``None`` while it runs.
     """
-    told = [hint.meaning for hint in HINTS if re.search(hint.pattern, log)]
+    hints = [hint.meaning for hint in HINTS if re.search(hint.pattern, log)]
     if _ELSEWHERE.search(log):
         cause = next((line for line in log.splitlines() if _ERROR.match(line) and not _ELSEWHERE.search(line)), None)
         if cause is not None:
-            told.insert(0, f"The first error in the log is further up: {cause.strip()[:LONGEST_LINE]}")
+            hints.insert(0, f"The first error in the log is further up: {cause.strip()[:LONGEST_LINE]}")
     if code == 137:
-        told.append("It was killed by SIGKILL, as the kernel does when the machine's memory is full (see `dmesg`).")
-    return told
+        hints.append("It was killed by SIGKILL, as the kernel does when the machine's memory is full (see `dmesg`).")
+    return hints
 
 
 def quote(log: str, count: int = QUOTED_LINES) -> str:

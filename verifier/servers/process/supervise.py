@@ -5,7 +5,7 @@ SIGKILL, it ends the server and everything that the server started: SIGTERM to t
 and on Linux also to processes that left the group (it is the reaper of its orphans). When the server ends by itself, it
 ends with the same exit code.
 
-One line on standard output tells how it went: ``started PID`` or ``failed ERRNO TEXT``. The server's own output goes
+One line on standard output says how it went: ``started PID`` or ``failed ERRNO TEXT``. The server's own output goes
 where this process's standard error goes. It is run as a file and imports nothing of ours, so that no folder of the
 user's that happens to have our name can come in between.
 """
@@ -28,7 +28,7 @@ PR_SET_CHILD_SUBREAPER = 36
 """Of prctl(2), Linux 3.4 and later."""
 
 STEP = 0.05
-"""Seconds between two looks at processes that were told to end."""
+"""Seconds between two looks at processes that were asked to end."""
 
 NOT_STARTED = 127
 """Exit code when the command could not be started, as shells have it."""
@@ -97,12 +97,12 @@ def _end(server: subprocess.Popen[bytes], patience: float) -> None:
             server.stdin.close()
     _signal_group(server.pid, signal.SIGTERM)
     deadline = time.monotonic() + patience
-    told: set[int] = set()
+    signalled: set[int] = set()
     while not _gone(server) and time.monotonic() < deadline:
         # Orphans come to us one generation after the other, as their parents end.
-        orphans = set(_children()) - told - {server.pid}
+        orphans = set(_children()) - signalled - {server.pid}
         _signal_each(orphans, signal.SIGTERM)
-        told |= orphans
+        signalled |= orphans
         time.sleep(STEP)
     while not _gone(server):
         _signal_group(server.pid, signal.SIGKILL)
