@@ -14,6 +14,10 @@ MOST_TOKENS = 2**31 - 1
 """Engines keep token counts in 32-bit integers."""
 
 
+MOST_NUMBER = 1e300
+"""Whole numbers above it may not fit a float."""
+
+
 @dataclass(frozen=True)
 class Bound:
     """The range of one number, both ends included. ``kind`` is ``float`` where whole numbers are accepted as well."""
@@ -26,8 +30,11 @@ class Bound:
         """What is wrong with a value, as the end of a sentence that begins with its name; ``None`` when it is valid."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return f"is {value!r}, which is not a number"
-        if not math.isfinite(value):
+        # A whole number can be too large for a float, and is finite all the same.
+        if isinstance(value, float) and not math.isfinite(value):
             return f"is {value!r}, which is not a finite number"
+        if abs(value) > MOST_NUMBER:
+            return "is a number of hundreds of digits"
         if self.kind is int and not isinstance(value, int):
             return f"is {value!r}, which is not a whole number"
         if value < self.least:

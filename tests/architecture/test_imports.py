@@ -17,7 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "compare": {"records", "errors", "choices"},
     "servers": {"records", "errors", "foreign_json", "redaction", "compare"},
     "prompts": {"records", "errors", "choices", "bounds", "run_options", "compare", "servers", ""},
-    "store": {"records", "errors", "compare", "prompts", "servers", "redaction", "bounds", "run_options"},
+    "store": {"", "records", "errors", "compare", "prompts", "servers", "redaction", "bounds", "run_options"},
     "plan": {"records", "run_options", "prompts"},
     "judging": {"records", "errors", "compare", "servers", "prompts", "store", "plan", "events"},
     "runner": {
@@ -35,11 +35,6 @@ HOOK = ("verifier.runner.run_folder", "verifier.reports.html")
 REQUESTS = ("verifier.reports.reproduce", "verifier.servers.reproduction")
 """The one thing that reports ask of servers: the request that repeats a stored prompt, as data."""
 
-KNOWN: dict[tuple[str, str], str] = {
-    ("verifier.store.matching", "verifier.runner.run_folder"): "needs only `new_header`, which belongs to store/",
-}
-"""Imports against the direction that are still there, each with what it would take. None may be added."""
-
 IMPURE = {
     "asyncio", "fcntl", "glob", "http", "httpx", "io", "logging", "os", "pathlib", "random", "shutil", "signal",
     "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading", "time", "urllib", "jsonlines", "rich",
@@ -55,11 +50,7 @@ def crossing(name: str) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", MAY_IMPORT)
 def test_a_part_imports_only_what_it_may(name: str) -> None:
-    assert crossing(name) - {HOOK, REQUESTS} - KNOWN.keys() == set()
-
-
-def test_known_crossings_are_forgotten_once_they_are_gone() -> None:
-    assert KNOWN.keys() - {pair for name in MAY_IMPORT for pair in crossing(name)} == set()
+    assert crossing(name) - {HOOK, REQUESTS} == set()
 
 
 def test_every_part_has_a_rule() -> None:

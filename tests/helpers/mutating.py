@@ -27,14 +27,15 @@ def mutated(value: Any, draw: random.Random) -> Any:
         holder, key = draw.choice(places)
         kind = draw.random()
         if kind < 0.7:
-            holder[key] = draw.choice(HOSTILE)
+            holder[key] = copy.deepcopy(draw.choice(HOSTILE))
         elif kind < 0.8:
             del holder[key]
         elif kind < 0.9 and isinstance(holder, list):
             holder.insert(key, copy.copy(holder[key]))
         else:
             other, name = draw.choice(places)
-            holder[key] = other[name] if name in other or (isinstance(other, list) and name < len(other)) else None
+            there = name in other if isinstance(other, dict) else name < len(other)
+            holder[key] = copy.deepcopy(other[name]) if there else None
     return changed
 
 

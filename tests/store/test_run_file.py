@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -254,3 +255,16 @@ def test_any_records_are_read_back_in_order(written: list[Record], tmp_path_fact
         for record in written:
             store.append(record)
     assert [record for _, record in read(path)] == [HEADER, *written]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP])
+def test_a_file_system_without_locks_is_named(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two writers could lose each other's lines there."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("verifier.store.run_file.fcntl.flock", refuse)
+    with pytest.raises(StoreError, match="cannot be locked") as caught:
+        Store(tmp_path / "run.jsonl", HEADER)
+    assert "another file system" in caught.value.advice

@@ -31,7 +31,6 @@ from verifier.runner.recording import Incomplete, record_golden
 from verifier.runner.run_folder import (
     PageWriter,
     html_page,
-    new_header,
     opened_run,
     options_of,
     plan_of,
@@ -41,6 +40,7 @@ from verifier.runner.settings import Display, Settings
 from verifier.servers.addresses import keys_of_others, parse_address
 from verifier.servers.process.launch import Process, free_port, words_of
 from verifier.servers.protocol import Server
+from verifier.store.headers import new_header
 from verifier.store.run_file import Run, Store
 from verifier.store.sealing import require_whole
 

@@ -29,13 +29,13 @@ from verifier.runner.run_folder import (
     claimed_folder,
     html_page,
     limits,
-    new_header,
     plan_of,
     report,
     run_store,
 )
 from verifier.runner.settings import Display, Settings
 from verifier.store.commands import invocation
+from verifier.store.headers import new_header
 from verifier.store.run_file import Run, Store
 
 MATRIX_FILE = "matrix.json"

@@ -13,11 +13,12 @@ from verifier.errors import StoreError
 from verifier.records import TITLES, Invocation, Summary
 from verifier.runner.copying import copy_records
 from verifier.runner.counting import recount
-from verifier.runner.run_folder import PageWriter, html_page, limits, new_header, plan_of, report
+from verifier.runner.run_folder import PageWriter, html_page, limits, plan_of, report
 from verifier.runner.settings import Display, Settings
 from verifier.runner.stored_judging import Judging, judging_of
 from verifier.store.commands import invocation as invoked
 from verifier.store.commands import made_by
+from verifier.store.headers import new_header
 from verifier.store.provisional import renamed_on_success
 from verifier.store.run_file import Run, Store
 from verifier.store.sealing import unfinished

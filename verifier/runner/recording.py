@@ -19,12 +19,13 @@ from verifier.plan import Plan
 from verifier.records import CLOSED_SINCE, Comparison, Drafts, Failure, Finding, Header, Invocation, Record
 from verifier.runner import check as stages
 from verifier.runner.copying import copy_records
-from verifier.runner.run_folder import limits, new_header, note_command, same_work, with_defaults
+from verifier.runner.run_folder import limits, note_command, same_work, with_defaults
 from verifier.runner.settings import Display, Update
 from verifier.servers.protocol import Server
 from verifier.store.commands import followed_by
 from verifier.store.commands import made_by as commands_of
 from verifier.store.goldens import write_golden
+from verifier.store.headers import new_header
 from verifier.store.run_file import Run, Store
 
 

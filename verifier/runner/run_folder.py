@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from verifier import __version__
 from verifier.errors import BusyError, StoreError, is_full, not_written
 from verifier.plan import Pass, Plan
 from verifier.prompts.selection import Filter, Selection, sample_ids
 from verifier.prompts.sets import Prompts
-from verifier.records import SCHEMA_VERSION, Finding, Header, Invocation, Prompt, Summary
+from verifier.records import Finding, Header, Invocation, Prompt, Summary
 from verifier.run_options import BOUNDS, AskingOptions, JudgingOptions, declared, problem
 from verifier.runner.settings import DEFAULT_MAX_TOKENS, DEFAULT_PROMPTS, Display, Settings
 from verifier.servers.addresses import parse_address
@@ -152,22 +151,6 @@ def content_mark(path: Path) -> str:
     """A file's name, size and time."""
     status = path.stat()
     return f"{path.name} ({status.st_size} bytes, {int(status.st_mtime)})"
-
-
-def new_header(
-    kind: Literal["check", "golden"], prompts: Prompts, options: dict[str, Any], made_by: tuple[Invocation, ...] = ()
-) -> Header:
-    """The first line of a file that begins now."""
-    return Header(
-        schema=SCHEMA_VERSION,
-        tool=f"lossless {__version__}",
-        created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        kind=kind,
-        prompt_set=prompts.name,
-        prompt_set_digest=prompts.digest,
-        options=options,
-        made_by=made_by,
-    )
 
 
 def same_work(one: Header, other: Header) -> bool:

@@ -26,7 +26,6 @@ from verifier.runner.run_folder import (
     html_page,
     limits,
     new_folder,
-    new_header,
     note_command,
     plan_of,
     report,
@@ -34,6 +33,7 @@ from verifier.runner.run_folder import (
 from verifier.runner.settings import Display, Settings
 from verifier.servers.connections import connected
 from verifier.store import commands
+from verifier.store.headers import new_header
 from verifier.store.matching import readable
 from verifier.store.run_file import Run, Store
 from verifier.store.sealing import require_whole, unfinished

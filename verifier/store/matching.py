@@ -30,8 +30,8 @@ from verifier.records import (
     Rendering,
     ServerRecord,
 )
-from verifier.runner.run_folder import new_header
 from verifier.store.foreign import FORMS, Entry, entries, is_ours
+from verifier.store.headers import new_header
 from verifier.store.run_file import Run, Store
 
 By = Literal["id", "prompt"]
