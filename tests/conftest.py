@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,11 +29,24 @@ SLOW = {
 after each change."""
 
 
+STARTS = re.compile(r"mock_servers|MockServer|subprocess|\bProcess\(")
+"""What a test module that starts mock servers or processes has in it."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(here) and SLOW.intersection(item.path.relative_to(here).parts):
+        if not item.path.is_relative_to(here):
+            continue
+        if SLOW.intersection(item.path.relative_to(here).parts):
             item.add_marker(pytest.mark.slow)
+        if _starts_something(item.path):
+            item.add_marker(pytest.mark.servers)
+
+
+@cache
+def _starts_something(path: Path) -> bool:
+    return STARTS.search(path.read_text(encoding="utf-8")) is not None
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from verifier.bounds import MOST_NUMBER
 from verifier.cli import run
 from verifier.errors import LosslessError, StoreError
 from verifier.prompts.sets import parse
@@ -79,7 +80,7 @@ def test_a_number_too_large_for_any_server_is_refused(capsys: pytest.CaptureFixt
 def test_what_settings_take_is_finite_and_in_range(name: str, value: Any) -> None:
     bound = BOUNDS[name]
     fine = not isinstance(value, bool) and math.isfinite(value) and bound.least <= value <= (bound.most or value)
-    fine = fine and (bound.kind is float or isinstance(value, int))
+    fine = fine and (bound.kind is float or isinstance(value, int)) and abs(value) <= MOST_NUMBER
     assert (problem(name, value) is None) == fine
     if name == "health_deadline":
         return

@@ -307,7 +307,7 @@ def test_no_secret_is_in_a_file_or_report(
     for name in ("r.html", "r.md", "r.json"):
         content = (folder / name).read_text()
         assert "Set LOSSLESS_SPEC" in content.replace("\\", "")
-        assert "put them back" in content
+        assert "put one back" in content
 
 
 SPEC: dict[str, Any] = {"speculative": True}
