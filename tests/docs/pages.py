@@ -52,7 +52,10 @@ def read(page: str) -> str:
 @cache
 def _parsed(page: str) -> tuple[tuple[Block, ...], tuple[str, ...]]:
     """Code blocks, and the lines outside of them."""
-    blocks, prose, open_block, fence, language = [], [], None, "", ""
+    blocks: list[Block] = []
+    prose: list[str] = []
+    open_block: list[str] | None = None
+    fence = language = ""
     for line in read(page).splitlines():
         found = _FENCE.match(line)
         if open_block is None and found:

@@ -95,7 +95,7 @@ def problem(words: list[str]) -> str:
             if isinstance(parameter.type, click.Choice | click.types.IntParamType | click.types.FloatParamType):
                 for value in given if isinstance(given, list | tuple) else [given]:
                     if isinstance(value, str) and not value.isupper():
-                        parameter.type.convert(value, parameter, context)
+                        parameter.type(value, parameter, context)
     except click.UsageError as error:
         return error.format_message()
     return f"there are too many words: {left}" if left else ""

@@ -96,7 +96,7 @@ def computed(module: str, variable: str) -> set[str]:
     assert values, f"{module} computes the name of a finding: {variable}"
     known = constants_everywhere()
     leaves = [leaf for value in values if isinstance(value, ast.IfExp) for leaf in (value.body, value.orelse)]
-    return {leaf.value if isinstance(leaf, ast.Constant) else known[ast.unparse(leaf)] for leaf in leaves}
+    return {str(leaf.value) if isinstance(leaf, ast.Constant) else known[ast.unparse(leaf)] for leaf in leaves}
 
 
 def findings() -> set[str]:

@@ -123,7 +123,8 @@ def test_record_resumes_it(lossless: Any, golden: Path, cut: Cut) -> None:
         assert stored.is_whole
         assert stored.prompt_ids() == list(NAMES)
         assert all(stored.has_completion("ref", name, number) for name in NAMES for number in range(2))
-    answers = {first_prompt_only: 4, without_the_end: 0, torn: 0}.get(cut, 1)
+    expected: dict[Cut, int] = {first_prompt_only: 4, without_the_end: 0, torn: 0}
+    answers = expected.get(cut, 1)
     assert asked == answers
 
 

@@ -142,15 +142,12 @@ def test_ids_of_another_form_are_an_error_of_the_answer(
             return {key: ids if key == name and inner else replaced(inner) for key, inner in value.items()}
         return [replaced(item) for item in value] if isinstance(value, list) else value
 
-    from verifier.servers import http
-
-    original = http.read_json
     with MockServer(engine) as server:
 
         async def work(connected: Any) -> None:
             prompt = Prompt("p", text="one")
             rendering = await connected.render(prompt)
-            monkeypatch.setattr(http, "read_json", lambda data: replaced(original(data)))
+            monkeypatch.setattr("verifier.servers.http.read_json", lambda data: replaced(read_json(data)))
             await connected.generate(Request(prompt, rendering, 8, 0, stream))
 
         with pytest.raises(ServerError) as caught:

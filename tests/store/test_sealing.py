@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verifier.errors import StoreError
-from verifier.records import CLOSED_SINCE, SCHEMA_VERSION, Completion, End, Finding, Header, Rendering, TokenLogprob
+from verifier.records import (
+    CLOSED_SINCE,
+    SCHEMA_VERSION,
+    Completion,
+    End,
+    Finding,
+    Header,
+    Prompt,
+    Rendering,
+    TokenLogprob,
+)
 from verifier.store.goldens import prune, write_golden
 from verifier.store.run_file import Run, Store
 from verifier.store.sealing import Seal, require_whole, unfinished
@@ -149,7 +159,7 @@ class Prompts:
     def __len__(self) -> int:
         return 0
 
-    def __iter__(self) -> contextlib.AbstractContextManager[None]:
+    def __iter__(self) -> Iterator[Prompt]:
         raise AssertionError("nothing is read before the file is known to be whole")
 
 
