@@ -117,8 +117,9 @@ def test_the_demo_shows_every_method_in_one_table_and_on_one_page(tmp_path: Path
     assert result.return_value == 0, result.output
     table = {line.split()[0]: line.split() for line in result.stdout.splitlines() if "%" in line}
     assert list(table) == ["mtp", "eagle3", "dflash", "ngram", "lossy"]
-    assert all(table[name][-1] in ("LOSSLESS", "NEAR-LOSSLESS") for name in methods.SOUND)
-    assert table["lossy"][-1] == "LOSSY"
+    verdicts = {name: words[-1] for name, words in table.items()}
+    assert verdicts.pop("lossy") == "LOSSY"
+    assert {*verdicts.values()} <= {"LOSSLESS", "NEAR-LOSSLESS"}, result.stdout
     assert "4 of 4 sound methods hold" in result.stdout
     (page,) = tmp_path.glob("*/matrix.html")
     links = re.findall(r'href="([^"]+)"', page.read_text(encoding="utf-8"))

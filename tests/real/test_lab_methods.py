@@ -7,7 +7,7 @@ the other way, and nobody is at fault.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,14 @@ pytestmark = pytest.mark.real
 METHODS = ("mtp", "eagle3", "dflash", "draft", "ngram")
 EXACT = ("F32", "Q8_0")
 ROUNDED = ("Q6_K", "Q4_K_M")
+
+
+def each(quantizations: Sequence[str]) -> list[Any]:
+    """As parameters; those that are neither packaged for the demo nor exact at half the size are for the full run."""
+    full = {"F32", "Q6_K"}
+    return [pytest.param(one, marks=pytest.mark.slow) if one in full else one for one in quantizations]
+
+
 FEW = ("--sample", "8", "--max-tokens", "48")
 TASKS = ("--prompts", "tasks", *FEW)
 
@@ -59,7 +67,7 @@ def check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("quantization", EXACT)
+@pytest.mark.parametrize("quantization", each(EXACT))
 def test_answers_are_the_same_where_the_arithmetic_is_exact(
     made: Made, check: Any, quantization: str, method: str
 ) -> None:
@@ -69,7 +77,7 @@ def test_answers_are_the_same_where_the_arithmetic_is_exact(
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("quantization", ROUNDED)
+@pytest.mark.parametrize("quantization", each(ROUNDED))
 def test_nobody_is_at_fault_where_near_ties_may_fall_the_other_way(
     made: Made, check: Any, quantization: str, method: str
 ) -> None:
@@ -82,7 +90,7 @@ def test_nobody_is_at_fault_where_near_ties_may_fall_the_other_way(
     assert code == (3 if unproven else 0)
 
 
-@pytest.mark.parametrize("quantization", [*EXACT, *ROUNDED])
+@pytest.mark.parametrize("quantization", each([*EXACT, *ROUNDED]))
 @pytest.mark.parametrize(("method", "prompts"), [("ngram", "tasks"), ("draft", "unicode"), ("none", "endings")])
 def test_four_requests_at_once_blame_nobody(
     made: Made, check: Any, quantization: str, method: str, prompts: str

@@ -30,11 +30,14 @@ def print_matrix(matrix: Matrix, *, as_json: bool, quiet: bool, by_category: boo
         return
     out = console()
     if not quiet:
-        table = Table(box=None, header_style="bold", padding=(0, 1))
+        # Without the padding at its edges, a table of one row a method fits 80 columns.
+        table = Table(box=None, header_style="bold", padding=(0, 1), pad_edge=False)
         shown = [number for number in range(len(COLUMNS)) if by_category or COLUMNS[number] != "category"]
         for number in shown:
             justify: JustifyMethod = "right" if WORDS <= number < len(COLUMNS) - 1 else "left"
-            table.add_column(COLUMNS[number], justify=justify, no_wrap=True)
+            verdict = number == len(COLUMNS) - 1
+            least = max(map(len, STYLES)) if verdict else None
+            table.add_column(COLUMNS[number], justify=justify, no_wrap=True, min_width=least)
         for row in matrix.rows if by_category else [row for row in matrix.rows if row.category == ALL]:
             style = "bold" if row.category == ALL and by_category else ""
             every = cells_of(row)
